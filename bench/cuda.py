@@ -306,7 +306,7 @@ class Bench:
         return queue.submit(
             part.commands,
             lambda started: queue.backend.replay(part.executable, b"", sample, started),
-            uses=(run._plain.use,),
+            uses=run._plain.uses,
             keep=run,
             label=None,
         )

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,7 +76,7 @@ class Driver:
     lost: int = 0
     stuck: bool = False
     """Whether work starts and never ends."""
-    held: deque[int] | None = None
+    held: deque[list[GraphNode]] | None = None
     """Graphs that were launched and wait for `let_go`, if they are to wait."""
     values: list[bytes] = field(default_factory=list)
     """What each replay saw of its values."""
@@ -89,9 +89,11 @@ class Driver:
         self._memory: dict[int, Any] = {}
         self._events: dict[int, float] = {}
         self._graphs: dict[int, list[GraphNode]] = {}
+        self._executables: set[int] = set()
+        self.updates = self.fail_update = 0
         self._launches = itertools.count()
         self.CUresult = Status
-        for name in "CUstream CUevent CUfunction CUdeviceptr CUgraphExec cuuint32_t cuuint64_t".split():
+        for name in "CUstream CUevent CUfunction CUdeviceptr CUgraphExec CUgraphNode cuuint32_t cuuint64_t".split():
             setattr(self, name, int)
         flags = SimpleNamespace(CU_STREAM_DEFAULT=0, CU_STREAM_NON_BLOCKING=1, CU_EVENT_DISABLE_TIMING=2)
         self.CUstream_flags = self.CUevent_flags = flags
@@ -388,8 +390,32 @@ class Driver:
     def cuGraphInstantiate(self, graph: int, flags: int) -> Any:
         number = next(self._numbers)
         self._graphs[number] = list(self._graphs[graph])
+        self._executables.add(number)
         self.live["graph"] += 1
         return OK, number
+
+    def CUDA_KERNEL_NODE_PARAMS(self) -> Any:
+        return SimpleNamespace(sharedMemBytes=0)
+
+    def update(self, graph: int, node: int, at: int) -> Any:
+        """The same with the driver's own struct, at an address."""
+        function, blocks, _, _, threads, *_ = struct.unpack("=Q7I", ctypes.string_at(at, 36))
+        (params,) = struct.unpack("=Q", ctypes.string_at(at + 40, 8))
+        given = SimpleNamespace(func=function, gridDimX=blocks, blockDimX=threads, kernelParams=params)
+        return self.cuGraphExecKernelNodeSetParams(graph, node, given)
+
+    def cuGraphExecKernelNodeSetParams(self, graph: int, at: int, params: Any) -> Any:
+        if self.fail_update:
+            return (Status(self.fail_update),)
+        assert graph in self._executables, "only an executable graph is updated"
+        node, function = self._graphs[graph][at], self._functions[params.func]
+        assert (node.blocks, node.threads, node.function) == (params.gridDimX, params.blockDimX, params.func)
+        pointer = ctypes.c_void_p.from_address(params.kernelParams).value or 0
+        # Launches that wait keep what they were launched with, so this is another list.
+        changed = replace(node, arguments=[ctypes.string_at(pointer, function.parameter_bytes)])
+        self._graphs[graph] = [changed if index == at else one for index, one in enumerate(self._graphs[graph])]
+        self.updates += 1
+        return (OK,)
 
     def cuGraphExecDestroy(self, graph: int) -> Any:
         return self._end("graph")
@@ -397,7 +423,7 @@ class Driver:
     def cuGraphLaunch(self, graph: int, stream: int) -> Any:
         status = self.fail_graphs.pop(0) if self.fail_graphs else 0
         if self.held is not None and not status:
-            self.held.append(graph)
+            self.held.append(self._graphs[graph])
         else:
             self._play(self._graphs[graph][: 1 if status else None])
         return (Status(status),)
@@ -405,7 +431,7 @@ class Driver:
     def let_go(self) -> None:
         """Run the first graph that waits, if one does."""
         if self.held:
-            self._play(self._graphs[self.held.popleft()])
+            self._play(self.held.popleft())
 
     def _play(self, nodes: list[GraphNode]) -> None:
         for node in nodes:
@@ -437,4 +463,6 @@ class Fake(ctypes.Structure):
         *((name, ctypes.c_uint64 * 16) for name in "blocks threads functions".split()),
         ("params", (ctypes.c_ubyte * 256) * 16),
         ("on_graph", ctypes.c_void_p),
+        ("on_update", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in "updates fail_update".split()),
     )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato.graph import starting
 from ostinato.ir.command_list import CommandList
 from ostinato.ir.commands import Ordering
 from small_kernels import KERNELS, SLOW_STEPS
@@ -93,6 +94,7 @@ def floats(dev: ost.Device, *values: float) -> ost.Buffer:
 def test_ctrl_c_in_a_replay_leaves_the_queue_whole(own_dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     library = own_dev.library(KERNELS)
     x = floats(own_dev, 0)
+    monkeypatch.setattr(starting, "_module", lambda: None)  # where Python starts it
     run = own_dev.capture(lambda enc: enc.dispatch(library["bump"], x, threads=1)).instantiate()
     backend = own_dev._queue.backend
     start = backend.replay

@@ -269,7 +269,8 @@ _reported: set[str] = set()
 
 # os.environ raises an exception internally for a missing name (1 µs), and settings are read for every encoder; the
 # dictionary behind it takes 30 ns. Where that is not available, os.environ itself is used.
-_environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+"""The environment, as it is now; its keys are those of `watched`."""
 _encode: Callable[[str], Any] = getattr(os.environ, "encodekey", str)
 _KEYS: Mapping[str, tuple[Any, ...]] = {
     gate.name: (_encode(gate.variable), *(_encode(alias) for alias, _ in gate.aliases)) for gate in GATES.values()
@@ -279,7 +280,7 @@ _KEYS: Mapping[str, tuple[Any, ...]] = {
 def get(name: str) -> Value | None:
     """The value of a setting, or None if neither its variable nor an alias is set."""
     for key in _KEYS[name]:
-        if key in _environment:
+        if key in environment:
             break
     else:
         return None
@@ -298,7 +299,7 @@ def watched(*names: str) -> tuple[Any, ...]:
 
 def any_set(keys: tuple[Any, ...]) -> bool:
     """Whether any of these settings is set; fast enough to be called at every commit."""
-    return not _environment.keys().isdisjoint(keys)
+    return not environment.keys().isdisjoint(keys)
 
 
 def is_on(name: str) -> bool:

@@ -9,7 +9,9 @@ EXPORT struct {
   uint32_t launches, fail_at, synchronized, query, fail_graph, graphs, pushed, popped;
   uint64_t blocks[16], threads[16], functions[16];
   unsigned char params[16][256];
-  int (*on_graph)(void *);  // who runs it, if somebody does
+  int (*on_graph)(void *);                         // who runs it, if somebody does
+  int (*on_update)(void *, void *, const void *);  // who changes a node, if somebody does
+  uint32_t updates, fail_update;
 } fake = {};
 
 EXPORT int cuLaunchKernel(void *function, uint32_t x, uint32_t, uint32_t, uint32_t threads, uint32_t, uint32_t,
@@ -26,6 +28,10 @@ EXPORT int cuGraphLaunch(void *graph, void *) {
   if (fake.fail_graph) return int(fake.fail_graph);
   ++fake.graphs;
   return fake.on_graph ? fake.on_graph(graph) : 0;
+}
+EXPORT int cuGraphExecKernelNodeSetParams_v2(void *graph, void *node, const void *params) {
+  if (++fake.updates == fake.fail_update) return 1;
+  return fake.on_update ? fake.on_update(graph, node, params) : 0;
 }
 EXPORT int cuEventRecord(void *, void *) { return 0; }
 EXPORT int cuStreamWriteValue32_v2(void *, uint64_t to, uint32_t value, uint32_t) {

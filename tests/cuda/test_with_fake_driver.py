@@ -8,6 +8,7 @@ import os
 import struct
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -167,6 +168,10 @@ def either(request: pytest.FixtureRequest, fake: Driver, monkeypatch: pytest.Mon
     ctypes.memset(ctypes.addressof(state), 0, ctypes.sizeof(state))
     run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t)(lambda graph: int(fake.cuGraphLaunch(graph, 0)[0]))
     state.on_graph = ctypes.cast(run, ctypes.c_void_p)
+    update = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t)(
+        lambda graph, node, params: int(fake.update(graph, node, params)[0])
+    )
+    state.on_update = ctypes.cast(update, ctypes.c_void_p)
     monkeypatch.setattr(launchers, "NativeLauncher", partial(launchers.NativeLauncher, driver=library._name))
     with ost.open_device("cuda:0", native=request.param == "native") as opened:
         assert opened.capabilities.details["launcher"] == request.param
@@ -218,6 +223,87 @@ def test_a_graph_that_is_not_launched_leaves_the_next_replay_its_values(fake: Dr
     assert run.replay(by=3.0).wait()
     assert first.gpu_time is not None
     assert seen(fake)[0::2] == [1.0, 3.0]
+
+
+def bound_to(fake: Driver, run: ost.Replayable, sampled: bool = False) -> list[int]:
+    """The address of the first argument of each dispatch, in the graph that was bound last."""
+    native = next(reversed(run._variants.values())).parts[0].executable
+    _begin, *nodes, _end = fake._graphs[native.sampled() if sampled else native.executable]
+    return [struct.unpack_from("=Q", node.arguments[0], 80)[0] for node in nodes]
+
+
+def address(buffer: ost.Buffer) -> int:
+    return buffer._allocation().backing.address + buffer.byte_offset
+
+
+def test_other_buffers_are_bound_by_changing_the_nodes_that_use_them(fake: Driver, either: ost.Device) -> None:
+    kernel = either.library(SOURCE)["bump"]
+    x, y = either.zeros(64, np.float32), either.zeros(64, np.float32)
+
+    def encode(encoder: ost.CommandEncoder) -> None:
+        for buffer in (x, y, x[32:], y):
+            encoder.dispatch(kernel, buffer, ost.param("by", np.float32), threads=buffer.size)
+
+    run = either.capture(encode).named(x=x).instantiate()
+    others = [either.zeros(64, np.float32) for _ in range(4)]
+    instantiated = fake.live["graph"]
+    for turn, other in enumerate(others):
+        run.replay(x=other, by=float(turn)).wait()
+        assert bound_to(fake, run) == [address(other), address(y), address(other) + 128, address(y)]
+    assert fake.updates == 2 * 3  # only the nodes that use it, from the second binding on
+    assert (run.rebind_count, run.rebuild_count, fake.live["graph"]) == (4, 1, instantiated + 1)
+    assert seen(fake) == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_the_instrumented_graph_is_rebound_too(fake: Driver, either: ost.Device) -> None:
+    graph, x = bumps(either)
+    run = graph.named(x=x).instantiate()
+    others = [either.zeros(64, np.float32) for _ in range(4)]
+    for other in others[:2]:
+        run.replay(x=other, by=1.0).wait()
+    assert bound_to(fake, run, sampled=True) == [address(others[1])] * 3  # built after a change
+    with ost.profile(level="dispatches") as profile:
+        for other in others[2:]:
+            run.replay(x=other, by=1.0).wait()
+    assert bound_to(fake, run) == bound_to(fake, run, sampled=True) == [address(others[3])] * 3
+    assert len(profile.recording().samples()) == 6
+    assert run.rebuild_count == 1
+
+
+def test_a_replay_in_flight_keeps_its_buffer(fake: Driver, either: ost.Device) -> None:
+    graph, x = bumps(either, 1)
+    run = graph.named(x=x).instantiate()
+    others = [either.zeros(64, np.float32) for _ in range(3)]
+    run.replay(x=others[0], by=0.0).wait()
+    fake.held = deque()
+    first, second = run.replay(x=others[1], by=1.0), run.replay(x=others[2], by=2.0)
+    used = [struct.unpack_from("=Q", nodes[1].arguments[0], 80)[0] for nodes in fake.held]
+    assert used == [address(others[1]), address(others[2])]
+    backing = weakref.ref(others[1]._allocation())
+    del others[1]
+    gc.collect()
+    assert backing() is not None  # it still runs
+    fake.let_go()
+    fake.let_go()
+    assert first.wait()
+    assert second.wait()
+    assert others[0].numpy().shape == (64,)
+    del first
+    gc.collect()
+    assert backing() is None
+
+
+def test_where_nodes_cannot_be_changed_the_graph_is_built(
+    fake: Driver, either: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, x = bumps(either)
+    run = graph.named(x=x).instantiate()
+    monkeypatch.setattr(fake, "fail_update", 1)
+    others = [either.zeros(64, np.float32) for _ in range(3)]
+    for other in others:
+        run.replay(x=other, by=1.0).wait()
+        assert bound_to(fake, run) == [address(other)] * 3
+    assert (run.rebind_count, run.rebuild_count) == (3, 3)
 
 
 def test_a_replay_after_one_whose_failure_could_not_be_settled_settles_it_first(

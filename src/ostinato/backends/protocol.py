@@ -7,7 +7,7 @@ not depend on its length. It knows nothing of encoders, buffers or devices. Work
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -228,6 +228,36 @@ class Run(Protocol):
     def release(self) -> None:
         """Release the run; nothing is called on it afterwards."""
         ...
+
+
+class NativeCalls(NamedTuple):
+    """The functions with which native code starts and ends replays by itself; native/hot_path.cpp has their contract.
+
+    A backend that has them returns them from its method `native_calls()`. Its `native_replay(executable)` returns what
+    starts one executable. Both may return None, and both may be missing.
+    """
+
+    run_class: type
+    done: Status
+    """The status of a run that ended well."""
+    make_run: Callable[[int], Run] | None
+    """Makes a run, which is a number, from its key; None if runs are copies of the template in `NativeReplay`."""
+    context: int
+    start: int
+    wait: int
+    finish: int
+    release: int
+
+
+class NativeReplay(NamedTuple):
+    """What native code needs to start one executable."""
+
+    fixed: tuple[int, ...]
+    """The first argument of `start`."""
+    run: Run | None
+    """The template of its runs."""
+    failed: Callable[[int], None] | None
+    """Called with the result of a start that failed, to raise the error; None if Python may try it again."""
 
 
 Executable = Any

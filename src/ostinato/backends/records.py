@@ -20,6 +20,8 @@ _WRITTEN = 1 << 63
 _UNKNOWN = 2**32 - 1
 _DISPATCH, _BARRIER, _COPY, _FILL = range(4)
 _HEAD = struct.Struct("=2IQ14I")
+ARGUMENTS_AT = _HEAD.size
+"""Where the addresses of a dispatch's arguments begin in its record."""
 _COPY_BODY, _FILL_BODY = struct.Struct("=3Q"), struct.Struct("=3Q2I")
 
 

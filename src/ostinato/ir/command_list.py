@@ -109,6 +109,19 @@ class CommandList:
         fields = self.__dict__
         fields["nodes"], fields["ordering"], fields["params"] = nodes, ordering, params
 
+    def deferred(self, nodes: Callable[[], tuple[CapturedNode, ...]]) -> CommandList:
+        """The list with other nodes, which are made when they are first asked for."""
+        made = object.__new__(CommandList)
+        made.__dict__.update(ordering=self.ordering, params=self.params, _make_nodes=nodes)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        make = self.__dict__.get("_make_nodes")
+        if name != "nodes" or make is None:
+            raise AttributeError(name)
+        nodes = self.__dict__["nodes"] = make()
+        return nodes
+
     def __len__(self) -> int:
         return len(self.nodes)
 

@@ -10,6 +10,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..base import cache
 from ..base.locks import ForkLock
@@ -18,7 +19,7 @@ from ..version import __version__
 from . import toolchain
 
 BASE_FLAGS = ("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
-_LIBRARY_FLAGS = (*BASE_FLAGS, "-O2", "-pthread")
+LIBRARY_FLAGS = (*BASE_FLAGS, "-O2", "-pthread")
 
 _lock = ForkLock()
 _loaded: dict[str, ctypes.CDLL] = {}
@@ -45,7 +46,7 @@ def host_library(
 ) -> ctypes.CDLL:
     """Compile sources into one library and load it. The folders of the headers are searched for includes."""
     compiler = toolchain.find()
-    flags, linked = compile_flags(compiler, _LIBRARY_FLAGS), link_flags("-pthread", *linking)
+    flags, linked = compile_flags(compiler, LIBRARY_FLAGS), link_flags("-pthread", *linking)
     contents = [part for file in (*sources, *headers) for part in (file.name, file.read_bytes())]
     key = cache.digest(name, __version__, compiler.identity, *flags, *linked, *contents)
     folders = [part for folder in dict.fromkeys(file.parent for file in headers) for part in ("-I", str(folder))]
@@ -73,3 +74,8 @@ def load(key: str, build: Callable[[Path], Path]) -> ctypes.CDLL:
             except OSError as error:
                 raise DeviceError(f"compiled code could not be loaded: {error}") from None
         return _loaded[key]
+
+
+def address_of(function: Any) -> int:
+    """The address of a function of a loaded library."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

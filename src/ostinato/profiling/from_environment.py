@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .recorder import Recorder
     from .session import Profile
 
-_GATES = settings.watched("profile", "profile_file")
+_SETTINGS = ("profile", "profile_file")
+_GATES = settings.watched(*_SETTINGS)
 _lock = ForkLock()
 _profiles: dict[tuple[int, str, str], Profile | None] = {}
 """By process, level and file; None where the file cannot be written."""
@@ -71,4 +72,4 @@ def _report(process: int, path: Path) -> None:
         print(f"ostinato: recorded in {path}; to see it: ostinato report {path}", file=sys.stderr)
 
 
-tracing.gates.append(_gate)
+tracing.add_gate(_gate, *_SETTINGS)

@@ -72,7 +72,8 @@ class DispatchEntry:
     """Tells kernels of one name apart, as `Kernel.digest` does."""
 
 
-_GATES = settings.watched("profile_cb", "profile_dispatch")
+_SETTINGS = ("profile_cb", "profile_dispatch")
+_GATES = settings.watched(*_SETTINGS)
 _lock = ForkLock()
 _entries: dict[str, ProfileEntry] = {}
 _dispatches: dict[str, list[DispatchEntry]] = {}
@@ -268,4 +269,4 @@ def _gate() -> _Accumulator | None:
     return _Accumulator(command_buffers, dispatches) if command_buffers or dispatches else None
 
 
-tracing.gates.append(_gate)
+tracing.add_gate(_gate, *_SETTINGS)

@@ -96,6 +96,7 @@ class Queue:
         "number",
         "options",
         "prints",
+        "quick",
         "residency",
         "submitted",
         "tuned",
@@ -119,6 +120,8 @@ class Queue:
         self.prints = False
         """Whether a kernel of it may print."""
         self.usable = True
+        self.quick: Any = None
+        """Native code that ends submissions without Python (graph/starting.py); None without."""
         self._fault: KernelFault | None = None  # the last
         self._closed = False
         self._forked = False
@@ -241,7 +244,7 @@ class Queue:
 
     def reap(self) -> None:
         """Drop submissions that are done. They finish in order, so the loop stops at the first unfinished one."""
-        if not self._in_flight or self._forked:
+        if not self._in_flight or self._forked or (self.quick is not None and self.quick.reap()):
             return
         with self._lock:
             while self._in_flight:

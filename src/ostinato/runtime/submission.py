@@ -130,6 +130,9 @@ class Submission:
         A timeout or Ctrl-C gives up the wait; the work goes on, and the device stays usable. Neither the exit of the
         process nor `Device.close` waits for work that is still running after a wait for it was given up.
         """
+        quick = self._queue.quick
+        if timeout is None and quick is not None and quick.wait(self):
+            return True
         counters.add_sync()
         begin_ns = time.monotonic_ns() if self._trace is not None else 0
         try:

@@ -163,6 +163,8 @@ class KeptTraces:
 
 gates: list[Callable[[], Listener | None]] = []
 """Functions that return a listener while a setting is on; each is called at every commit."""
+gate_settings: list[str] = []
+"""The settings that they look at; without any of them set, none returns a listener."""
 
 _listeners: tuple[Listener, ...] = ()
 _lock = ForkLock()
@@ -175,6 +177,12 @@ _only: ContextVar[Listener | None] = ContextVar("ostinato_only_listener", defaul
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 _known_thread = threading.local()
 _thread_names: dict[int, str] = {}
+
+
+def add_gate(gate: Callable[[], Listener | None], *names: str) -> None:
+    """Ask a gate at every commit while one of the settings with these names is set."""
+    gates.append(gate)
+    gate_settings.extend(names)
 
 
 def attach(listener: Listener) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,25 @@ from ...ir.command_list import CommandList
 from ...ir.commands import Command, CompiledKernel, Ordering
 from ...ir.ordering import Inferred
 from ...native import toolchain
+from ...native.building import address_of
 from ..conditions import Conditions
 from ..host_memory import HostMemory
 from ..printing import chosen, log_bytes
-from ..protocol import GATES, Capabilities, Level, Log, Memory, Outcome, Run, Status, WorkerTime, sampling_level
-from ..records import pack
+from ..protocol import (
+    GATES,
+    Capabilities,
+    Level,
+    Log,
+    Memory,
+    NativeCalls,
+    NativeReplay,
+    Outcome,
+    Run,
+    Status,
+    WorkerTime,
+    sampling_level,
+)
+from ..records import ARGUMENTS_AT, pack
 from .building import runtime_library
 from .checking import Checks
 from .findings import read_findings
@@ -77,18 +91,37 @@ class _Status(ctypes.Structure):
     )
 
 
+class _GraphParts(NamedTuple):
+    """What a graph of the runtime is made of."""
+
+    records: np.ndarray
+    """The bytes of all records."""
+    starts: np.ndarray
+    """Where each begins."""
+    order: tuple[int, int | None, int]
+    edges: np.ndarray
+    """The memory that `order` points to."""
+    params: np.ndarray
+    uses: np.ndarray
+    value_bytes: int
+
+
 class _Executable:
     """The driver's reference to a graph of the runtime; the runtime itself keeps graphs that are running."""
 
-    __slots__ = ("__weakref__", "_release", "device", "pointer", "value_bytes")
+    __slots__ = ("__weakref__", "_release", "device", "parts", "pointer", "value_bytes")
 
-    def __init__(self, device: int | None, value_bytes: int, release: Callable[[int], None]) -> None:
+    def __init__(
+        self, device: int | None, value_bytes: int, release: Callable[[int], None], parts: _GraphParts | None = None
+    ) -> None:
         # A list that the native call fills, so that no interrupt can come in between.
         self.pointer: list[int] = []
         # Its own reference, because at interpreter exit the backend may be gone first.
         self._release = release
         self.device = device
         self.value_bytes = value_bytes
+        self.parts = parts
+        """What it was made of, if others with other addresses are to be made of that."""
 
     def __del__(self) -> None:
         if hasattr(self, "_release"):
@@ -236,6 +269,7 @@ class CpuBackend(HostMemory):
             raise DeviceUnavailable(f"cpu: {reason.value.decode(errors='replace')}")
         self._runtime.ost_limit_log(self._device, log_bytes())
         runs = type("CpuRun", (CpuRun,), {"__slots__": (), "runtime": self._runtime})
+        self._runs = runs
         self._make_run: Callable[[int], Run] = partial(int.__new__, runs)
         self._submit = self._runtime.ost_submit
         self._replay = self._runtime.ost_replay
@@ -310,21 +344,36 @@ class CpuBackend(HostMemory):
 
     def instantiate(self, commands: CommandList) -> _Executable:
         """Build the runtime's graph, with a table of the arguments that are parameters."""
-        params: dict[tuple[int, int], int] = {}
-        uses = [
-            (use.node, use.position, params.setdefault((use.start, use.nbytes), len(params)))
-            for use in commands.param_uses
-        ]
-        records = b"".join(commands.lowered)
-        param_table, use_table = np.array(list(params), np.uint32), np.array(uses, np.uint32)
-        executable = _Executable(self._device, commands.value_bytes, self._runtime.ost_graph_release)
+        return self._made(_parts(commands), False)
+
+    def instantiate_movable(self, commands: CommandList) -> _Executable:
+        """Build a graph that `moved` accepts."""
+        return self._made(_parts(commands), True)
+
+    def moved(
+        self, executable: _Executable, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray
+    ) -> _Executable | None:
+        """Build the graph with other addresses; the one it was made from may still run."""
+        if self._checks is not None:
+            return None  # its history knows memory by commands
+        parts = executable.parts
+        assert parts is not None
+        records = parts.records.copy()
+        places = (parts.starts[nodes] + ARGUMENTS_AT) // 8 + positions
+        records.view(np.uint64)[places] = addresses
+        return self._made(parts._replace(records=records), True)
+
+    def _made(self, parts: _GraphParts, movable: bool) -> _Executable:
+        release = self._runtime.ost_graph_release
+        executable = _Executable(self._device, parts.value_bytes, release, parts if movable else None)
+        count = len(parts.starts)
         call = (
-            *(self._device, records, len(records), len(commands), *_order(commands)),
-            *(param_table.ctypes.data, len(params), use_table.ctypes.data, len(uses), commands.value_bytes),
+            *(self._device, parts.records.ctypes.data, parts.records.nbytes, count, *parts.order),
+            *(parts.params.ctypes.data, len(parts.params), parts.uses.ctypes.data, len(parts.uses), parts.value_bytes),
         )
         executable.pointer.extend(filter(None, starmap(self._runtime.ost_graph_make, (call,))))
         if not executable.pointer:
-            raise self._refused(f"a graph of {len(commands)} commands")
+            raise self._refused(f"a graph of {count} commands")
         return executable
 
     def prepare_samples(self, work: Any) -> bool:
@@ -348,6 +397,17 @@ class CpuBackend(HostMemory):
         started.extend(map(self._make_run, filter(None, starmap(self._replay, (call,)))))
         if not started:
             raise self._refused("a replay of a graph")
+
+    def native_calls(self) -> NativeCalls:
+        """What native code needs to start and end replays."""
+        names = ("ost_quick_start", "ost_quick_wait", "ost_quick_finish", "ost_quick_release")
+        addresses = (address_of(getattr(self._runtime, name)) for name in names)
+        return NativeCalls(self._runs, _DONE, self._make_run, 0, *addresses)
+
+    def native_replay(self, executable: _Executable) -> NativeReplay:
+        """What starts a replay of a graph."""
+        assert self._device is not None
+        return NativeReplay((self._device, executable.pointer[0]), None, None)
 
     def _refused(self, what: str) -> DeviceError:
         """The error for the last call of this thread, which the runtime refused."""
@@ -380,6 +440,19 @@ class CpuBackend(HostMemory):
 
     def __repr__(self) -> str:
         return f"CpuBackend({self.capabilities.workers} workers)"
+
+
+def _parts(commands: CommandList) -> _GraphParts:
+    params: dict[tuple[int, int], int] = {}
+    uses = [
+        (use.node, use.position, params.setdefault((use.start, use.nbytes), len(params))) for use in commands.param_uses
+    ]
+    lowered = commands.lowered
+    sizes = np.fromiter(map(len, lowered), np.int64, len(lowered))
+    records = np.frombuffer(b"".join(lowered), np.uint8)
+    edges = commands.order.edges
+    tables = (np.array(list(params), np.uint32), np.array(uses, np.uint32))
+    return _GraphParts(records, sizes.cumsum() - sizes, _order(commands), edges, *tables, commands.value_bytes)
 
 
 def _order(commands: CommandList) -> tuple[int, int | None, int]:
@@ -450,7 +523,7 @@ def _declare(library: ctypes.CDLL) -> None:
         (
             "ost_graph_make",
             pointer,
-            (pointer, ctypes.c_char_p, u64, u64, u32, pointer, u64, pointer, u64, pointer, u64, u64),
+            (pointer, pointer, u64, u64, u32, pointer, u64, pointer, u64, pointer, u64, u64),
         ),
         ("ost_graph_release", None, (pointer,)),
         ("ost_replay", pointer, (pointer, pointer, ctypes.c_char_p, u32)),

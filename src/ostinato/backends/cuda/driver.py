@@ -13,6 +13,7 @@ import ctypes
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from itertools import compress, starmap
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,19 @@ from ...native import hazard_engine
 from .. import copy_fill, records
 from ..conditions import Conditions
 from ..printing import chosen
-from ..protocol import GATES, Capabilities, Level, Log, Memory, Outcome, Run, Status, sampling_level
+from ..protocol import (
+    GATES,
+    Capabilities,
+    Level,
+    Log,
+    Memory,
+    NativeCalls,
+    NativeReplay,
+    Outcome,
+    Run,
+    Status,
+    sampling_level,
+)
 from . import launchers, launches, nsight
 from .api import Context, bindings, call, error_text, is_lost
 from .clocks import DeviceClock
@@ -38,7 +51,7 @@ from .graphs import NativeGraph
 from .kernels import Entries, compiled
 from .logs import DeviceLog, LogCopy, may_print, numbered
 from .memory import Pinned, Pool, order
-from .runs import CudaRun, Stock
+from .runs import DONE, CudaRun, Stock
 from .sampling import RESOLVE_THREADS, Pairs, resolve_blocks
 
 MAX_THREADS_PER_GROUP = 1024
@@ -110,7 +123,7 @@ class CudaBackend:
             step_ns = self._timer_step_ns(self.support["ost_step"])
         hazard_engine.is_there()  # builds the engine, if necessary, before any work needs it
         at = (context, int(self._stream), self._done.host, self._done.device)
-        self._launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
+        self.launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
         self.capabilities = Capabilities(
             name=f"cuda:{context.ordinal}",
             backend="cuda",
@@ -131,7 +144,7 @@ class CudaBackend:
             prints=True,
             multiplies_tensors=(major, minor) >= (8, 0),
             gates=GATES | {"debug"},
-            details=_details(context, self._architecture, self._launcher.kind),
+            details=_details(context, self._architecture, self.launcher.kind),
         )
 
     # --- kernels and memory ----------------------------------------------------------------------------------
@@ -234,7 +247,7 @@ class CudaBackend:
             reading, at = self._reading(run, starts), starts.ctypes.data
         address = None if reading is None else ctypes.addressof(reading)
         arguments = (joined, len(commands), address, at, run.start, run.end, run.started_at)
-        self._start(self._launcher.submit, arguments, run, started)
+        self._start(self.launcher.submit, arguments, run, started)
         if prints:
             self._copy_log(run)
 
@@ -268,7 +281,7 @@ class CudaBackend:
 
     def _sample_starts(self, joined: bytes, commands: CommandList) -> np.ndarray:
         while True:
-            starts, missing = self._launcher.slots(joined, commands.lowered)
+            starts, missing = self.launcher.slots(joined, commands.lowered)
             if not missing:
                 return starts
             self.build_instrumented([missing])
@@ -276,6 +289,16 @@ class CudaBackend:
     def instantiate(self, commands: CommandList) -> NativeGraph:
         """Build a native graph with the edges of the list's order."""
         return NativeGraph(self, commands)
+
+    def instantiate_movable(self, commands: CommandList) -> NativeGraph:
+        """Build a native graph that `moved` accepts."""
+        return NativeGraph(self, commands, movable=True)
+
+    def moved(
+        self, graph: NativeGraph, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray
+    ) -> NativeGraph | None:
+        """Change addresses in a graph. Replays that have started keep the old ones."""
+        return None if graph.move(nodes, positions, addresses) else graph
 
     def prepare_samples(self, work: NativeGraph | CommandList) -> bool:
         """Compile missing instrumented variants and, for a graph, build the graph of them; True if there was work."""
@@ -309,7 +332,7 @@ class CudaBackend:
             run.result = self._result(graph.count)
             result = run.result.device
         arguments = (graph.ring.address, executable, values, result, run.started_at)
-        while not self._start(self._launcher.replay, arguments, run, started):
+        while not self._start(self.launcher.replay, arguments, run, started):
             try:
                 while not self.wait_for(graph.ring.oldest, _SLICE_NS):
                     pass
@@ -319,6 +342,24 @@ class CudaBackend:
                 raise
         if graph.prints:
             self._copy_log(run)
+
+    def native_calls(self) -> NativeCalls | None:
+        """What native code needs to start and end replays; None with the Python launcher, or if a tool wants labels."""
+        if self._ranges is not None:
+            return None
+        addresses = self.launcher.quick_calls()
+        return None if addresses is None else NativeCalls(CudaRun, DONE, None, *addresses)
+
+    def native_replay(self, graph: NativeGraph) -> NativeReplay | None:
+        """What starts a replay of a graph; None if it prints, as its log is copied behind every replay."""
+        if graph.prints:
+            return None
+        calls = self.launcher.quick_calls()
+        if calls is None:
+            return None
+        run = CudaRun(self, graph.count)
+        run.graph, run.started, run.quick_ring = graph, None, graph.ring.address
+        return NativeReplay((calls[0], graph.ring.address, graph.executable), run, partial(self._failed, graph))
 
     def _start(self, start: launchers.Start, arguments: tuple[Any, ...], run: CudaRun, started: list[Run]) -> bool:
         """Call `start`, and append the run if it started; False when a graph has too many replays under way.
@@ -336,20 +377,30 @@ class CudaBackend:
                 self._take_back(run)
         if len(started) > before:
             return True
-        status, begun = codes["status"], run.started.launched
-        if status == launchers.FULL:
+        if codes["status"] == launchers.FULL:
             return False
+        raise self._refused(codes["status"], run.launched)
+
+    def _failed(self, graph: NativeGraph, status: int) -> None:
+        """Raise the error of a replay that native code could not start."""
+        graph.misalign()
+        with suppress(OstinatoError):
+            graph.realign()
+        raise self._refused(status, 0)
+
+    def _refused(self, status: int, begun: int) -> DeviceError:
+        """The error for work that the driver refused after so many launches."""
         if is_lost(status):
             self._lost = self._lost or status
         what = f"{begun} of its launches ran, and have finished" if begun else "none of it was started"
-        raise DeviceError(f"{self.capabilities.name}: {error_text(status)}; {what}")
+        return DeviceError(f"{self.capabilities.name}: {error_text(status)}; {what}")
 
     def _take_back(self, run: CudaRun) -> None:
         # A launch may have written to the pairs, so they cannot be reused as cleared ones.
         run.pairs = None
         self.stock.release(run)
         if run.graph is not None:
-            run.graph.is_aligned = False
+            run.graph.misalign()
             with suppress(OstinatoError):
                 run.graph.realign()
 
@@ -357,7 +408,7 @@ class CudaBackend:
         """Wait until the submission with this number is done, or the device is lost; False on timeout."""
         if self._lost or self.closed:
             return True
-        waited = self._launcher.wait(number, timeout_ns)
+        waited = self.launcher.wait(number, timeout_ns)
         if waited < 0 and is_lost(-waited):
             self._lost = -waited
             return True
@@ -425,7 +476,7 @@ class CudaBackend:
         return float(step_bytes.view(np.uint64)[0])
 
     def __repr__(self) -> str:
-        return f"CudaBackend({self.context.ordinal}, {self._launcher.kind} launcher)"
+        return f"CudaBackend({self.context.ordinal}, {self.launcher.kind} launcher)"
 
 
 _SUPPORT = ("ost_begin", "ost_end", "ost_resolve", "ost_resolve_end", "ost_pairs", "ost_mark", "ost_step")

@@ -35,6 +35,7 @@ from .launches import Launch
 from .logs import may_print, numbered
 from .rings import ARENA_BYTES, Ring
 from .sampling import RESOLVE_THREADS, cleared, resolve_blocks, table_of
+from .updates import AddedNode, Nodes
 
 if TYPE_CHECKING:
     from .driver import CudaBackend
@@ -66,8 +67,10 @@ class _Node:
 class NativeGraph:
     """The executable that `CudaBackend.instantiate` returns."""
 
-    def __init__(self, backend: CudaBackend, commands: CommandList) -> None:
+    def __init__(self, backend: CudaBackend, commands: CommandList, movable: bool = False) -> None:
         self.backend = backend
+        self._movable = movable
+        self._native_nodes: dict[bool, Nodes] = {}  # of a movable graph, by whether it is the instrumented one
         self._context = backend.context
         self._cu = backend.context.cu
         self.prints = may_print(commands)
@@ -77,8 +80,6 @@ class NativeGraph:
         self.value_bytes = commands.value_bytes
         self.arena: Memory = cleared(backend.pool, ARENA_BYTES + records.rounded(self.value_bytes, 16))
         self.ring = Ring(backend.stock, self.value_bytes)
-        self.is_aligned = True
-        """Whether host and device agree on the count of replays; False after a failed launch, until `realign`."""
         self._nodes = _nodes(self._lowered, commands.order.edges)
         launched = {node.index: node for node in self._nodes}
         for use in commands.param_uses:
@@ -92,6 +93,15 @@ class NativeGraph:
         self.executable = self._build(sampled=False)
         self._sampled: int = 0
         self._pairs: tuple[Memory, Memory, np.ndarray] | None = None  # block, table, and where each command's begin
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether host and device agree on the count of replays; False after a failed launch, until `realign`."""
+        return not self.ring.fields.uneven
+
+    def misalign(self) -> None:
+        """Note that a launch has failed."""
+        self.ring.fields.uneven = 1
 
     def _link(self, most_blocks: int) -> None:
         """Mark the nodes that are launched while their only predecessor (for roots, the first node) still runs."""
@@ -126,18 +136,34 @@ class NativeGraph:
         cu = self._cu
         with self._context.current():
             graph = call(cu.cuGraphCreate, 0)
+            kept: list[AddedNode] = []
             try:
-                added = self._add_nodes(graph, sampled)
+                added = self._add_nodes(graph, sampled, kept)
                 self._add_end(graph, added, sampled)
                 executable = call(cu.cuGraphInstantiate, graph, 0)
                 call(cu.cuGraphUpload, executable, self.backend.pool.stream)
                 call(cu.cuStreamSynchronize, self.backend.pool.stream)
+                if self._movable:
+                    self._native_nodes[sampled] = Nodes(graph, int(executable), kept, self.count)
             finally:
-                cu.cuGraphDestroy(graph)
+                if sampled not in self._native_nodes:
+                    cu.cuGraphDestroy(graph)
         return int(executable)
 
-    def _add_nodes(self, graph: Any, sampled: bool) -> list[Any]:
-        """Add the node that begins a replay and the launches after it; returns the launches, then the first node."""
+    def move(self, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray) -> int:
+        """Change addresses of arguments, for replays that start from now on; an error status of the driver, or 0."""
+        with self._lock:
+            for native in self._native_nodes.values():
+                status = self.backend.launcher.update(native, native.change(nodes, positions, addresses))
+                if status:
+                    return status
+        return 0
+
+    def _add_nodes(self, graph: Any, sampled: bool, kept: list[AddedNode]) -> list[Any]:
+        """Add the node that begins a replay and the launches after it; returns the launches, then the first node.
+
+        `kept` gets the launches of a movable graph.
+        """
         cu = self._cu
         programmatic = self._programmatic()
         releases = {node.predecessors[0] for node in self._nodes if node.dependent and node.predecessors}
@@ -154,6 +180,9 @@ class NativeGraph:
                 added.append(call(cu.cuGraphAddEmptyNode, graph, before, len(before)))
                 continue
             params = ctypes.create_string_buffer(node.params, len(node.params))
+            if False in self._native_nodes:  # its addresses may have changed
+                arguments = self._native_nodes[False].arguments(node.index, len(params))
+                ctypes.memmove(ctypes.addressof(params) + launches.HEAD.size, arguments, len(arguments))
             flags = (launches.WAITS if node.dependent else 0) | (launches.RELEASES if at in releases else 0)
             launches.add_flags(params, flags)
             functions = Functions.from_address(node.launch.entry)
@@ -168,6 +197,10 @@ class NativeGraph:
             kernel.kernel.kernelParams = ctypes.addressof(pointers)
             data = [programmatic] if node.dependent else None
             added.append(call(cu.cuGraphAddNode, graph, before, data, len(before), kernel))
+            if self._movable:
+                function = functions.sampled if sampled else functions.plain
+                launch = (node.launch.blocks, node.launch.threads, node.launch.shared_bytes)
+                kept.append(AddedNode(node.index, int(added[-1]), function, *launch, bytes(params)))
         return [*added, begin]
 
     def _add_begin(self, graph: Any) -> Any:
@@ -230,7 +263,7 @@ class NativeGraph:
             call(self._cu.cuStreamSynchronize, self._cu.CUstream(self.backend.stream))
         self.ring.settle()
         self.backend.pool.write(self.arena.address, np.array([self.ring.fields.turn], np.uint32).view(np.uint8))
-        self.is_aligned = True
+        self.ring.fields.uneven = 0
 
     def __del__(self) -> None:
         # A running replay keeps the graph alive. Its last node marks it as done just before it ends; the driver keeps
@@ -240,6 +273,10 @@ class NativeGraph:
                 # at the end of the interpreter, in a forked child, or with the context gone
                 with suppress(Exception), self._context.current():
                     self._cu.cuGraphExecDestroy(self._cu.CUgraphExec(executable))
+        for native in getattr(self, "_native_nodes", {}).values():
+            if not self.backend.closed:
+                with suppress(Exception), self._context.current():  # likewise
+                    self._cu.cuGraphDestroy(native.graph)
         if hasattr(self, "ring"):
             self.ring.release()
 

@@ -4,6 +4,7 @@
 // kernel takes (launches.py). The driver is opened at run time and found by name, so nothing of CUDA is needed to
 // build this. launchers.py has the same in Python, for machines without a compiler.
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -38,6 +39,8 @@ struct Record {
 
 }  // namespace
 
+struct KernelNode;
+
 // What every call needs; filled in by launchers.py and `ost_cuda_open`.
 struct Launcher {
   Handle context, stream;
@@ -52,6 +55,7 @@ struct Launcher {
   Result (*pop)(Handle *);
   Result (*query)(Handle);
   Result (*synchronize)(Handle);
+  Result (*set_params)(Handle, Handle, const KernelNode *);
   int64_t looked_ns;  // when the driver was last asked whether the device is lost
   uint32_t number;    // of the last submission that started
 };
@@ -61,6 +65,21 @@ struct Reading {
   Handle kernel;
   Address table, pairs, result;
   uint32_t blocks, threads, count, zero;
+};
+
+// A node of a graph, and what it launches. (`NodeSpec` of updates.py)
+struct NodeSpec {
+  Handle node, function;
+  void *params;
+  uint32_t blocks, threads, shared_bytes, zero;
+};
+
+// CUDA_KERNEL_NODE_PARAMS_v2 of the driver.
+struct KernelNode {
+  Handle function;
+  uint32_t grid[3], block[3], shared_bytes;
+  void **params, **extra;
+  Handle kernel, context;
 };
 
 // One replay's part of a graph's ring; the values of its parameters follow (support.cu, rings.py).
@@ -75,7 +94,8 @@ static_assert(sizeof(Slot) == 32, "part of the contract with the device");
 struct Ring {
   unsigned char *slots;
   uint32_t mask, stride, bytes;  // slots less one, bytes from slot to slot, bytes of values
-  uint32_t turn, settled, zero;  // replays started, and those whose slots are free again
+  uint32_t turn, settled;        // replays started, and those whose slots are free again
+  uint32_t uneven;               // whether host and device may disagree on the count of replays
 };
 
 // The result of a call: the submission's number, the number of launches, and which replay of its graph it is.
@@ -125,10 +145,15 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
   const struct {
     const char *name;
     void *to;
-  } wanted[] = {{"cuLaunchKernel", &l->launch},    {"cuGraphLaunch", &l->launch_graph},
-                {"cuEventRecord", &l->record},     {"cuStreamWriteValue32_v2", &l->write},
-                {"cuCtxPushCurrent_v2", &l->push}, {"cuCtxPopCurrent_v2", &l->pop},
-                {"cuStreamQuery", &l->query},      {"cuStreamSynchronize", &l->synchronize}};
+  } wanted[] = {{"cuLaunchKernel", &l->launch},
+                {"cuGraphLaunch", &l->launch_graph},
+                {"cuEventRecord", &l->record},
+                {"cuStreamWriteValue32_v2", &l->write},
+                {"cuCtxPushCurrent_v2", &l->push},
+                {"cuCtxPopCurrent_v2", &l->pop},
+                {"cuStreamQuery", &l->query},
+                {"cuStreamSynchronize", &l->synchronize},
+                {"cuGraphExecKernelNodeSetParams_v2", &l->set_params}};
   for (const auto &one : wanted) {
     void *found = dlsym(driver, one.name);
     if (!found) return 1;
@@ -232,6 +257,21 @@ EXPORT Result ost_cuda_replay(Launcher *l, Ring *ring, Handle graph, const void 
   return success;
 }
 
+// Gives nodes of an executable graph the parameters that their specs have now, for launches from now on.
+EXPORT Result ost_cuda_update(Launcher *l, Handle executable, const NodeSpec *specs, const uint32_t *rows,
+                              uint64_t count) {
+  const Current current(l);
+  Result status = current.status;
+  for (uint64_t i = 0; i < count && !status; ++i) {
+    const NodeSpec &spec = specs[rows[i]];
+    void *list[] = {spec.params};
+    const KernelNode node = {
+        spec.function, {spec.blocks, 1, 1}, {spec.threads, 1, 1}, spec.shared_bytes, list, nullptr, nullptr, nullptr};
+    status = l->set_params(executable, spec.node, &node);
+  }
+  return status;
+}
+
 // 1 when a submission is done, 0 on timeout, or minus an error of the driver, which may mean that the device is lost.
 EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
   if (int32_t(finished(l) - number) >= 0) return 1;
@@ -252,4 +292,27 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
       nanosleep(&pause, nullptr);
     }
   }
+}
+
+// The same for native/hot_path.cpp, which states the contract of these three. A run's key is its number.
+
+EXPORT int ost_quick_start(void *const *fixed, const void *values, uint64_t *out) {
+  Ring *const ring = static_cast<Ring *>(fixed[1]);
+  if (ring->uneven) return full;
+  Started started = {};
+  const Result status = ost_cuda_replay(static_cast<Launcher *>(fixed[0]), ring, fixed[2], values, 0, &started);
+  out[0] = started.number;
+  out[1] = started.turn;
+  return status;
+}
+EXPORT int ost_quick_wait(void *launcher, uint64_t key, int64_t timeout_ns) {
+  return ost_cuda_wait(static_cast<Launcher *>(launcher), uint32_t(key), timeout_ns);
+}
+EXPORT int ost_quick_finish(void *launcher, uint64_t key, uint64_t at, uint64_t turn, uint64_t *times) {
+  if (int32_t(finished(static_cast<Launcher *>(launcher)) - uint32_t(key)) < 0) return 0;
+  Ring *const ring = reinterpret_cast<Ring *>(uintptr_t(at));
+  if (ring->settled != uint32_t(turn)) return -1;  // its slot was needed, and its times are kept elsewhere
+  const unsigned char *const slot = ring->slots + uint64_t(ring->settled++ & ring->mask) * ring->stride;
+  memcpy(times, slot + offsetof(Slot, begin), 16);
+  return 1;
 }

@@ -16,11 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import DeviceError, OstinatoError
-from ...native.building import host_library
+from ...native.building import address_of, host_library
 from . import launches
 from .api import NOT_READY, Context
 from .kernels import Functions
 from .rings import SLOT_BYTES, RingFields
+from .updates import Nodes, NodeSpec
 
 FULL = -2
 """The result of `replay` when the next slot of the ring is not free."""
@@ -81,6 +82,14 @@ class Launcher(Protocol):
         """The first pair of each command, and the entry of a kernel without an instrumented variant, or 0."""
         ...
 
+    def update(self, nodes: Nodes, rows: np.ndarray) -> int:
+        """Give these rows of a graph's nodes their parameters as they are now; an error status, or 0."""
+        ...
+
+    def quick_calls(self) -> tuple[int, ...] | None:
+        """The launcher's address, and its functions for the hot path: start, wait, finish, release; None without."""
+        ...
+
     @property
     def wait(self) -> Start:
         """Takes a number and a timeout in ns; returns 1 if the submission is done, 0 on timeout, or minus an error."""
@@ -95,7 +104,7 @@ class _Fields(ctypes.Structure):
         ("stream", ctypes.c_uint64),
         ("done", ctypes.c_uint64),
         ("done_address", ctypes.c_uint64),
-        ("functions", ctypes.c_void_p * 8),
+        ("functions", ctypes.c_void_p * 9),
         ("looked_ns", ctypes.c_int64),
         ("number", ctypes.c_uint32),
     )
@@ -115,6 +124,7 @@ class NativeLauncher:
             ("ost_cuda_submit", ctypes.c_int, (pointer, ctypes.c_char_p, u64, pointer, pointer, u64, u64, pointer)),
             ("ost_cuda_replay", ctypes.c_int, (pointer, pointer, u64, ctypes.c_char_p, u64, pointer)),
             ("ost_cuda_wait", ctypes.c_int, (pointer, u32, ctypes.c_int64)),
+            ("ost_cuda_update", ctypes.c_int, (pointer, u64, pointer, pointer, u64)),
         ):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
@@ -127,6 +137,18 @@ class NativeLauncher:
         self.submit: Start = partial(library.ost_cuda_submit, self._at)
         self.replay: Start = partial(library.ost_cuda_replay, self._at)
         self.wait: Start = partial(library.ost_cuda_wait, self._at)
+
+    def update(self, nodes: Nodes, rows: np.ndarray) -> int:
+        """Give nodes their parameters, in one call."""
+        status: int = self._library.ost_cuda_update(
+            self._at, nodes.executable, nodes.specs_at, rows.ctypes.data, len(rows)
+        )
+        return status
+
+    def quick_calls(self) -> tuple[int, ...] | None:
+        """The addresses; nothing is to be released."""
+        names = ("ost_quick_start", "ost_quick_wait", "ost_quick_finish")
+        return (self._at, *(address_of(getattr(self._library, name)) for name in names), 0)
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
         """The first pair of each command, and an entry without an instrumented variant, in one pass."""
@@ -147,6 +169,28 @@ class PlainLauncher:
         self._done_address = self._cu.CUdeviceptr(done_address)
         self._looked_ns = 0
         self._number = 0
+
+    def update(self, nodes: Nodes, rows: np.ndarray) -> int:
+        """Give nodes their parameters, one call each."""
+        cu = self._cu
+        specs = (NodeSpec * (int(rows.max(initial=0)) + 1)).from_address(nodes.specs_at)
+        kernel = cu.CUDA_KERNEL_NODE_PARAMS()
+        kernel.gridDimY = kernel.gridDimZ = kernel.blockDimY = kernel.blockDimZ = 1
+        with self._context.current():
+            for row in rows.tolist():
+                spec = specs[row]
+                pointers = (ctypes.c_void_p * 1)(spec.params)
+                kernel.func, kernel.kernelParams = cu.CUfunction(spec.function), ctypes.addressof(pointers)
+                kernel.gridDimX, kernel.blockDimX, kernel.sharedMemBytes = spec.blocks, spec.threads, spec.shared_bytes
+                executable, node = cu.CUgraphExec(nodes.executable), cu.CUgraphNode(spec.node)
+                (status,) = cu.cuGraphExecKernelNodeSetParams(executable, node, kernel)
+                if int(status):
+                    return int(status)
+        return 0
+
+    def quick_calls(self) -> tuple[int, ...] | None:
+        """None: it is not native."""
+        return None
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
         """The first pair of each command, and an entry without an instrumented variant, record by record."""

@@ -25,7 +25,8 @@ ARENA_BYTES = 64
 _MOST_SLOTS, _FEWEST_SLOTS = 256, 8
 _ENOUGH_BYTES = 64 << 10
 _LINE_BYTES = 64
-_TIMES = struct.Struct("=2Q")
+TIMES = struct.Struct("=2Q")
+"""Start and end of a replay."""
 
 
 class Slot(ctypes.Structure):
@@ -53,7 +54,7 @@ class RingFields(ctypes.Structure):
         ("bytes", ctypes.c_uint32),
         ("turn", ctypes.c_uint32),
         ("settled", ctypes.c_uint32),
-        ("zero", ctypes.c_uint32),
+        ("uneven", ctypes.c_uint32),
     )
 
     def slot(self, turn: int) -> Slot:
@@ -81,15 +82,18 @@ class Ring:
         self.address = ctypes.addressof(self.fields)
         self._bytes = memoryview((ctypes.c_char * (count * stride)).from_address(self._memory.host)).cast("B")
         self._mask, self._stride = count - 1, stride
-        self._saved: dict[int, tuple[int, int]] = {}
+        self._saved: dict[int, bytes] = {}
 
     @property
     def oldest(self) -> int:
         """The number of the replay whose slot becomes free next."""
         return int(self.fields.slot(self.fields.settled).number)
 
-    def take(self, turn: int) -> tuple[int, int]:
-        """Start and end of a finished replay, in device time; zeros if it did not run. Call once per replay."""
+    def take(self, turn: int) -> bytes:
+        """Start and end of a finished replay in device time, as `TIMES` packs them; zeros if it did not run.
+
+        Call once per replay.
+        """
         times = self._saved.pop(turn, None)
         if times is None:
             times = self._times(turn)
@@ -108,9 +112,9 @@ class Ring:
         while self.fields.settled != self.fields.turn:
             self.make_room()
 
-    def _times(self, turn: int) -> tuple[int, int]:
-        begin, end = _TIMES.unpack_from(self._bytes, (turn & self._mask) * self._stride + Slot.begin.offset)
-        return begin, end
+    def _times(self, turn: int) -> bytes:
+        at = (turn & self._mask) * self._stride + Slot.begin.offset
+        return bytes(self._bytes[at : at + TIMES.size])
 
     def _settle_one(self) -> None:
         self.fields.settled = (self.fields.settled + 1) & 0xFFFFFFFF

@@ -18,6 +18,7 @@ from .api import Context, call
 from .launchers import Started
 from .logs import LogCopy
 from .memory import Pinned
+from .rings import TIMES
 
 if TYPE_CHECKING:
     from .driver import CudaBackend
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 _KEPT = 64
 """Blocks of each size that are kept for reuse; sizes are powers of two."""
 
-
-_DONE = Status.unplaced(Outcome.DONE)
+DONE = Status.unplaced(Outcome.DONE)
 
 
 class CudaRun:
@@ -35,20 +35,25 @@ class CudaRun:
 
     __slots__ = (
         "_backend", "_samples", "_status", "borrowed", "commands", "count", "end", "graph", "interval", "log_copy",
-        "pairs", "result", "start", "started",
+        "pairs", "quick_number", "quick_ring", "quick_turn", "result", "start", "started",
     )  # fmt: skip
 
     def __init__(self, backend: CudaBackend, count: int, start: int = 0, end: int = 0) -> None:
         self._backend = backend
         self._status: Status | None = None
         self._samples: np.ndarray | None = None
-        self.started = Started()
+        self.started: Started | None = Started()
+        # Of a replay that native code started, in place of `started`: its number, which replay of its graph it is, and
+        # the address of the graph's ring.
+        self.quick_number: int | None = None
+        self.quick_turn: int | None = None
+        self.quick_ring: int | None = None
         self.count = count
         self.start = start
         self.end = end
         self.commands: CommandList | None = None  # set if its order is inferred
         self.graph: NativeGraph | None = None  # what it replays, until it is done
-        self.interval: tuple[int, int] | None = None  # start and end of a replay, in device time
+        self.interval: bytes | None = None  # start and end of a replay, in device time
         self.pairs: Memory | None = None
         self.result: Pinned | None = None  # the times of its commands
         self.borrowed: list[Pinned] = []  # until it is done
@@ -57,11 +62,22 @@ class CudaRun:
     @property
     def number(self) -> int:
         """Its number on the device; valid once it has started."""
-        return int(self.started.number)
+        return int(self.quick_number or 0 if self.started is None else self.started.number)
+
+    @property
+    def _turn(self) -> int:
+        """Which replay of its graph it is."""
+        return int(self.quick_turn or 0 if self.started is None else self.started.turn)
+
+    @property
+    def launched(self) -> int:
+        """How many of its launches have started."""
+        return 0 if self.started is None else int(self.started.launched)
 
     @property
     def started_at(self) -> int:
         """The address of the `Started` that the launcher fills."""
+        assert self.started is not None
         return ctypes.addressof(self.started)
 
     def wait(self, timeout_ns: int) -> bool:
@@ -72,11 +88,11 @@ class CudaRun:
         """Done, or faulted or not run if the device was lost. Returns what it borrowed."""
         backend = self._backend
         if self._status is None:
-            self._status = backend.lost_status(self) or _DONE
-            if self._status is _DONE and self.pairs is not None:
+            self._status = backend.lost_status(self) or DONE
+            if self._status is DONE and self.pairs is not None:
                 backend.pairs.give_back(self.pairs)
             if self.graph is not None and not backend.closed:
-                self.interval = self.graph.ring.take(self.started.turn)
+                self.interval = self.graph.ring.take(self._turn)
             self.graph = self.pairs = None
             backend.stock.end(self)
         return self._status
@@ -89,7 +105,8 @@ class CudaRun:
         """Start and end in host time, of a replay from its ring, of a list from events; None if the device is lost."""
         backend = self._backend
         if self.interval is not None:
-            return backend.clock.between(*self.interval) if all(self.interval) else None
+            begin, end = TIMES.unpack(self.interval)
+            return backend.clock.between(begin, end) if begin and end else None
         if backend.is_lost or not self.start:
             return None
         cu = backend.context.cu

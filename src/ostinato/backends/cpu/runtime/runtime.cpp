@@ -159,3 +159,20 @@ EXPORT void ost_skip(ost_submission *s) { s->skipped.store(true, std::memory_ord
 EXPORT void ost_resume(ost_device *device) { resume(device); }
 
 EXPORT void ost_release(ost_submission *s) { release(s); }
+
+// The same for native/hot_path.cpp, which states the contract of these four.
+
+EXPORT int ost_quick_start(void *const *fixed, const void *values, uint64_t *out) {
+  ost_submission *s = ost_replay(static_cast<ost_device *>(fixed[0]), static_cast<ost_graph *>(fixed[1]), values, 0);
+  out[0] = uint64_t(uintptr_t(s));
+  return s == nullptr;
+}
+EXPORT int ost_quick_wait(void *, uint64_t key, int64_t timeout_ns) {
+  return ost_wait(reinterpret_cast<ost_submission *>(uintptr_t(key)), timeout_ns);
+}
+EXPORT int ost_quick_finish(void *, uint64_t key, uint64_t, uint64_t, uint64_t *) {
+  const ost_submission *s = reinterpret_cast<ost_submission *>(uintptr_t(key));
+  if (!s->done.load(std::memory_order_acquire)) return 0;
+  return s->error == error_none && !s->findings ? 1 : -1;
+}
+EXPORT void ost_quick_release(uint64_t key) { release(reinterpret_cast<ost_submission *>(uintptr_t(key))); }

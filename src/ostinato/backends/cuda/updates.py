@@ -1,0 +1,80 @@
+"""Changing addresses in a native graph: its nodes, with the parameters that each was last given.
+
+The driver takes new parameters for a node of an executable graph, from the next launch on; replays that were launched
+before keep the old ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import launches
+
+_LINE_BYTES = 64
+
+
+class NodeSpec(ctypes.Structure):
+    """`NodeSpec` of launcher.cpp: a node, and what it launches."""
+
+    _fields_ = (
+        ("node", ctypes.c_uint64),
+        ("function", ctypes.c_uint64),
+        ("params", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32),
+        ("zero", ctypes.c_uint32),
+    )
+
+
+class AddedNode(NamedTuple):
+    """A launch as it was added to a graph."""
+
+    command: int
+    """The index of its command."""
+    node: int
+    function: int
+    blocks: int
+    threads: int
+    shared_bytes: int
+    params: bytes
+
+
+class Nodes:
+    """The launches of one executable graph."""
+
+    def __init__(self, graph: Any, executable: int, added: Sequence[AddedNode], count: int) -> None:
+        self.graph = graph
+        """The graph that the executable was made from, which owns the nodes."""
+        self.executable = executable
+        sizes = np.array([-(-len(one.params) // _LINE_BYTES) * _LINE_BYTES for one in added], np.int64)
+        self._starts = sizes.cumsum() - sizes
+        self._blocks = np.zeros(int(sizes.sum()), np.uint8)
+        at = self._blocks.ctypes.data
+        self._specs = (NodeSpec * max(len(added), 1))()
+        self._rows = np.full(count, -1, np.int64)
+        for row, (one, start) in enumerate(zip(added, self._starts.tolist(), strict=True)):
+            self._blocks[start : start + len(one.params)] = np.frombuffer(one.params, np.uint8)
+            self._rows[one.command] = row
+            launch = (one.blocks, one.threads, one.shared_bytes)
+            self._specs[row] = NodeSpec(one.node, one.function, at + start, *launch)
+        self.specs_at = ctypes.addressof(self._specs)
+
+    def change(self, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+        """Write new addresses of arguments; returns the rows that have changed, for `Launcher.update`."""
+        rows = self._rows[nodes]
+        words = (self._starts[rows] + launches.HEAD.size) // 8 + positions
+        self._blocks.view(np.uint64)[words] = addresses
+        # Ascending, so equal ones are neighbours.
+        keep = np.ones(len(rows), bool)
+        keep[1:] = rows[1:] != rows[:-1]
+        return np.ascontiguousarray(rows[keep].astype(np.uint32))
+
+    def arguments(self, index: int, nbytes: int) -> bytes:
+        """The parameters of a command behind their head, as they are now."""
+        start = int(self._starts[self._rows[index]])
+        return self._blocks[start + launches.HEAD.size : start + nbytes].tobytes()
