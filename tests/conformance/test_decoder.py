@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,40 @@ def test_greedy_tokens_are_those_of_the_reference(dev: ost.Device, shape: str) -
     weights = models.random_weights(SHAPES[shape], seed=3)
     decoder = models.Decoder(dev, weights, capacity=80)
     assert decoder.generate(PROMPT, 64) == models.ReferenceDecoder(weights).generate(PROMPT, 64)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("by_token", [False, True], ids=["by the caller", "by a stop token"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_text_that_ends_early_leaves_nothing_behind(
+    dev: ost.Device, count: int, by_token: bool, sampling: dict[str, Any]
+) -> None:
+    weights = models.random_weights(SHAPES["qwen3"], seed=3)
+    early, whole = (models.Decoder(dev, weights, capacity=20) for _ in range(2))
+    for decoder in (early, whole):
+        decoder.prefill(PROMPT)
+    expected = list(whole.following(count, **sampling))
+    following = early.following(9, stop=expected[-1:] if by_token else (), **sampling)
+    tokens = [next(following) for _ in range(count)]
+    if by_token:
+        assert not list(following)
+    following.close()
+    assert tokens == expected
+    assert (early.position, early.next_token) == (whole.position, whole.next_token)
+    assert np.array_equal(early.logits(), whole.logits())
+
+
+def test_tokens_fill_the_cache_to_its_end(dev: ost.Device) -> None:
+    weights = models.random_weights(SHAPES["qwen3"], seed=3)
+    following, stepped = (models.Decoder(dev, weights, capacity=20) for _ in range(2))
+    for decoder in (following, stepped):
+        decoder.prefill(PROMPT)
+    # No token is computed that has no room.
+    assert list(following.following(14)) == [stepped.next_token, *(stepped.step() for _ in range(13))]
+    assert following.position == 20
+    with pytest.raises(ost.ArgumentError, match="is full"):
+        list(following.following(2))
+    assert list(following.following(0)) == []
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float16", 0.02), ("bfloat16", 0.15)])

@@ -125,6 +125,7 @@ class Decoder:
         self._one = _Scratch(device, config, 1, dtype)
         self._prompt: _Scratch | None = None
         self._logits = device.zeros(config.vocab_size, dtype)
+        self._kept: list[tuple[Replayable, Buffer]] = []
         self.graph = self.captured()
         """The graph that is replayed for each token."""
         self._run = self.graph.optimise().instantiate()
@@ -216,32 +217,64 @@ class Decoder:
         seed: int | None = None,
         stop: Collection[int] = (),
     ) -> Iterator[int]:
-        """The tokens that `generate` returns, one by one, after a prompt that is in the cache."""
+        """The tokens that `generate` returns, one by one, after a prompt that is in the cache.
+
+        Each is read while the next is computed. A caller that stops early, and a stop token, leave the decoder as if
+        nothing after the last token had been computed.
+        """
         if not self.position:
             raise ArgumentError("following: there is no token yet; prefill a prompt first")
+        if count < 1:
+            return
         sampling = Sampling(temperature, top_p, seed)
-        for number in range(count):
-            if sampling.greedy:
-                token = self.step() if number else self.next_token
-            else:
-                token = self._drawn(sampling, replay=number > 0)
-            yield token
-            if token in stop:
+        before = self.next_token if sampling.greedy else self._drawn(sampling)
+        yield before
+        if before in stop:
+            return
+        ahead: dict[str, Any] | None = None  # the values of a replay that has been started already
+        for turn in range(count - 1):
+            values = self._start(turn, sampling) if ahead is None else ahead
+            goes_on = turn + 2 < count and self.position < self.capacity
+            ahead = self._start(turn + 1, sampling) if goes_on else None
+            token = int(self._kept[turn % 2][1].numpy()[0])
+            ends = True
+            try:
+                yield token
+                ends = token in stop
+            finally:
+                if ends and ahead is not None:  # the step that chose this token once more: it leaves the same logits
+                    self._one.tokens.write(np.array([before], np.uint32))
+                    self.position -= 2
+                    self._replay(self._run_for(sampling), **values)
+            if ends:
                 return
+            before = token
 
-    def _drawn(self, sampling: Sampling, replay: bool) -> int:
-        """A token that is drawn: from the logits at hand, or from those of a replay."""
-        values = sampling.values()
-        if not replay:
-            encoder = self._device.command_encoder("sample")
-            with encoder.scope("sample"):
-                ops.sample_top_p(encoder, self._logits, self._one.tokens, **values)
-            encoder.commit_and_wait()
-            return self.next_token
+    def _drawn(self, sampling: Sampling) -> int:
+        """A token that is drawn from the logits at hand."""
+        encoder = self._device.command_encoder("sample")
+        with encoder.scope("sample"):
+            ops.sample_top_p(encoder, self._logits, self._one.tokens, **sampling.values())
+        encoder.commit_and_wait()
+        return self.next_token
+
+    def _run_for(self, sampling: Sampling) -> Replayable:
+        if sampling.greedy:
+            return self._run
         if self._sampled_run is None:
             self._sampled_run = self.captured(sampled=True).optimise().instantiate()
-        self._replay(self._sampled_run, **values)
-        return self.next_token
+        return self._sampled_run
+
+    def _start(self, turn: int, sampling: Sampling) -> dict[str, Any]:
+        """Start a replay, and a copy of its token: every second goes to the same place. Returns the replay's values."""
+        while len(self._kept) < 2:
+            kept = self._device.empty(1, np.uint32)
+            copying = capture(self._device._queue, lambda enc, to=kept: enc.copy(self._one.tokens, to), label="keep")
+            self._kept.append((copying.instantiate(), kept))
+        values: dict[str, Any] = {} if sampling.greedy else sampling.values()
+        self._replay(self._run_for(sampling), **values)
+        self._kept[turn % 2][0].replay()
+        return values
 
     def logits(self) -> np.ndarray:
         """The logits of the last token, as float32."""
