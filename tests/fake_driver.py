@@ -277,7 +277,7 @@ class Driver:
             self._finish(*numbers[:2])
         elif name == "ost_resolve_end":
             table, pairs, count, arena, done, _ = numbers
-            self._resolve(table, pairs, Arena.from_address(arena).result, count)
+            self._resolve(table, pairs, Arena.from_address(arena).result, count, Arena.from_address(arena).begin)
             self._finish(arena, done)
         else:
             self._leave_times(blocks, threads, arguments[0])
@@ -309,16 +309,18 @@ class Driver:
         slot.begin, slot.end = arena.begin, time.monotonic_ns()
         ctypes.c_uint32.from_address(done).value = arena.number
 
-    def _resolve(self, table: int, pairs: int, out: int, count: int) -> None:
+    def _resolve(self, table: int, pairs: int, out: int, count: int, since: int = 0) -> None:
         starts = (ctypes.c_uint32 * (count + 1)).from_address(table)
         result = (ctypes.c_uint64 * (2 * count)).from_address(out)
         for command in range(count):
             size = 2 * (starts[command + 1] - starts[command])
             block = (ctypes.c_uint64 * size).from_address(pairs + 16 * starts[command])
-            begun, ended = [one for one in block[::2] if one], [one for one in block[1::2] if one]
+            least = since or 1
+            begun, ended = [one for one in block[::2] if one >= least], [one for one in block[1::2] if one >= least]
             result[2 * command] = min(begun, default=0)
             result[2 * command + 1] = max(ended, default=0)
-            ctypes.memset(block, 0, 8 * size)
+            if not since:
+                ctypes.memset(block, 0, 8 * size)
 
     def _leave_times(self, blocks: int, threads: int, params: bytes) -> None:
         *_, flags, _row, _group, mask, pairs, _zero = launches.HEAD.unpack_from(params)

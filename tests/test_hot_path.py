@@ -138,6 +138,30 @@ def test_every_kind_of_number_arrives_as_numpy_has_it(device: ost.Device) -> Non
     assert device._queue.submitted == 3
 
 
+def test_small_reads_wait_count_and_are_copies(device: ost.Device) -> None:
+    run, x = adder(device)
+    run.replay(by=1).wait()
+    before = counters.totals().syncs
+    run.replay(by=1)
+    first = x.numpy()
+    assert first.tolist() == [6] * 4
+    first[0] = 99  # a copy of its own
+    assert x[1:3].numpy().tolist() == [6, 6]
+    assert x[0].numpy().shape == ()
+    assert counters.totals().syncs - before == 3
+    with counters.scope() as counts:
+        assert x.numpy()[0] == 6
+    assert counts.syncs == 1
+    halves = device.array(np.arange(6).astype("bfloat16").reshape(2, 3))
+    assert halves.numpy().dtype == halves.dtype
+    assert halves.numpy().astype(np.float32).tolist() == [[0, 1, 2], [3, 4, 5]]
+    large = device.array(np.arange(5000, dtype=np.uint32))
+    assert large.numpy().sum() == large[:1000].numpy().sum() + large[1000:].numpy().sum()
+    x.free()
+    with pytest.raises(ost.FreedBuffer):
+        x.numpy()
+
+
 def test_a_watched_profiled_or_serial_replay_is_seen(device: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     run, x = adder(device)
     run.replay(by=1)

@@ -247,6 +247,7 @@ class NativeCalls(NamedTuple):
     wait: int
     finish: int
     release: int
+    read: int
 
 
 class NativeReplay(NamedTuple):

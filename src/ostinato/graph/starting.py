@@ -19,7 +19,7 @@ from ..ir.params import Param
 from ..native import HOT_PATH
 from ..native.extension import extension
 from ..runtime import fault_marks, submission, tracing
-from ..runtime.allocation import SharedUse
+from ..runtime.allocation import Backing, SharedUse
 from ..runtime.queue import Queue
 from ..runtime.residency import ResidencySet
 from ..runtime.submission import Submission
@@ -53,7 +53,7 @@ def _module() -> ModuleType | None:
         *(Submission, counters._totals, counters._counting, counters._scopes, counters._lock),
         *(tracing._only, vars(tracing), submission._NO_COMMANDS, settings.environment),
         *(settings.watched(*_SETTINGS, *tracing.gate_settings), watchers, tracing.gates, vars(submission)),
-        *(Queue, fault_marks.FaultMarks, fault_marks._Marks, ResidencySet, counters.Counts, SharedUse),
+        *(Queue, fault_marks.FaultMarks, fault_marks._Marks, ResidencySet, counters.Counts, SharedUse, Backing),
     )
     Submission.__del__ = module.finaliser(Submission)  # type: ignore[method-assign]
     return module
@@ -85,7 +85,7 @@ def starter(
         return None
     if queue.quick is None:
         by_number = calls.make_run is not None
-        functions = (calls.wait, calls.finish, calls.release)
+        functions = (calls.wait, calls.finish, calls.release, calls.read)
         queue.quick = module.Device(queue, calls.run_class, calls.done, by_number, calls.context, *functions)
     template = Submission(queue, 0, commands, keep, label)
     template._use = use

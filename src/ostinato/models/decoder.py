@@ -11,7 +11,8 @@ results that are read come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -216,7 +217,7 @@ class Decoder:
         top_p: float = 1.0,
         seed: int | None = None,
         stop: Collection[int] = (),
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """The tokens that `generate` returns, one by one, after a prompt that is in the cache.
 
         Each is read while the next is computed. A caller that stops early, and a stop token, leave the decoder as if
@@ -269,7 +270,7 @@ class Decoder:
         """Start a replay, and a copy of its token: every second goes to the same place. Returns the replay's values."""
         while len(self._kept) < 2:
             kept = self._device.empty(1, np.uint32)
-            copying = capture(self._device._queue, lambda enc, to=kept: enc.copy(self._one.tokens, to), label="keep")
+            copying = capture(self._device._queue, partial(_copy, self._one.tokens, kept), label="keep")
             self._kept.append((copying.instantiate(), kept))
         values: dict[str, Any] = {} if sampling.greedy else sampling.values()
         self._replay(self._run_for(sampling), **values)
@@ -538,3 +539,7 @@ class Decoder:
 def _two_parts(whole: Buffer) -> tuple[Buffer, Buffer]:
     flat = whole.view(shape=(whole.size,))
     return flat[: whole.size // 2], flat[whole.size // 2 :]
+
+
+def _copy(source: Buffer, target: Buffer, encoder: CommandEncoder) -> None:
+    encoder.copy(source, target)

@@ -15,6 +15,7 @@
 //   int finish(void *context, uint64_t key, uint64_t ring, uint64_t turn, uint64_t *times)
 //                                                     1 ended well, 0 not done, else for Python to judge; once per run
 //   void release(uint64_t key)                                             may be NULL
+//   int read(void *context, uint64_t address, void *to, uint64_t bytes)    0 when read; nothing runs that writes there
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ typedef int (*Start)(void *const *, const void *, uint64_t *);
 typedef int (*Wait)(void *, uint64_t, int64_t);
 typedef int (*Finish)(void *, uint64_t, uint64_t, uint64_t, uint64_t *);
 typedef void (*Release)(uint64_t);
+typedef int (*Read)(void *, uint64_t, void *, uint64_t);
 
 PyObject *&at(PyObject *object, Py_ssize_t offset) {
   return *reinterpret_cast<PyObject **>(reinterpret_cast<char *>(object) + offset);
@@ -60,9 +62,9 @@ Py_ssize_t offset_of(PyObject *type, const char *name) {
 
 // What the process has once: the classes, and what tells whether a case is the usual one.
 struct World {
-  PyObject *submission_class, *totals, *counting, *scopes, *counters_lock, *only, *tracing, *environment, *keys,
-      *watchers, *gates, *module, *no_commands, *drop;
-  PyObject *acquire, *release, *append, *popleft, *listeners, *exiting;
+  PyObject *submission_class, *backing_class, *totals, *counting, *scopes, *counters_lock, *only, *tracing,
+      *environment, *keys, *watchers, *gates, *module, *no_commands, *drop;
+  PyObject *acquire, *release, *append, *popleft, *listeners, *exiting, *reap;
   Py_ssize_t n_gates;
   struct {
     Py_ssize_t status, finishing, run, commands, kept, blocked_by, trace, earlier, error, abandoned, queue, ordinal;
@@ -70,6 +72,7 @@ struct World {
   struct { Py_ssize_t usable, submitted, in_flight, lock, marks, residency, prints, forked, quick; } queue;
   struct { Py_ssize_t committed, finished; } marks;
   struct { Py_ssize_t staged, suspended; } residency;
+  struct { Py_ssize_t address, last_use, shared_uses; } backing;
   Py_ssize_t ranges, last_use;
   Py_ssize_t counts[6];  // dispatches, barriers, auto_barriers, concurrent, command_buffers, syncs
   bool ready;
@@ -174,6 +177,7 @@ struct Device {
   Wait wait;
   Finish finish;
   Release release;
+  Read read;
   bool by_number;  // a run is a number, its key; otherwise it has slots
   struct { Py_ssize_t number, turn, ring, status, graph, interval; } run;
 };
@@ -241,6 +245,15 @@ int reap(Device *d) {
   }
 }
 
+// The same with the help of Python where it is needed; false after an exception.
+bool reaped(Device *d) {
+  const int done = reap(d);
+  if (done) return done > 0;
+  PyObject *const rest = PyObject_CallMethodNoArgs(d->queue, world.reap);
+  Py_XDECREF(rest);
+  return rest;
+}
+
 PyObject *device_reap(PyObject *self, PyObject *) {
   Device *const d = reinterpret_cast<Device *>(self);
   const Lock lock(at(d->queue, world.queue.lock));
@@ -249,52 +262,109 @@ PyObject *device_reap(PyObject *self, PyObject *) {
   return reaped < 0 ? nullptr : PyBool_FromLong(reaped);
 }
 
-// Waits without limit; True when the submission ended well. Otherwise False, and the wait has not been counted.
-PyObject *device_wait(PyObject *self, PyObject *submission) {
-  Device *const d = reinterpret_cast<Device *>(self);
-  if (!Py_IS_TYPE(submission, reinterpret_cast<PyTypeObject *>(world.submission_class)) || !counted_in_totals() ||
-      at(d->queue, world.queue.forked) != Py_False || !is_none(submission, world.submission.trace) ||
-      PyTuple_GET_SIZE(at(submission, world.submission.earlier)))
-    Py_RETURN_FALSE;
+// Waits without limit: 1 when the submission ended well, 0 when Python has to go on, -1 after an exception.
+int settle(Device *d, PyObject *submission) {
+  if (!is_none(submission, world.submission.trace) || PyTuple_GET_SIZE(at(submission, world.submission.earlier)))
+    return 0;
   if (is_none(submission, world.submission.status)) {
     uint64_t key, turn, ring;
     PyObject *const run = at(submission, world.submission.run);
-    if (!run || !key_of(d, run, &key, &turn, &ring)) Py_RETURN_FALSE;
+    if (!run || !key_of(d, run, &key, &turn, &ring)) return 0;
     Py_INCREF(run);  // another thread may drop it meanwhile
-    int done = 0;
-    while (!done) {
-      Py_BEGIN_ALLOW_THREADS;
-      done = d->wait(d->context, key, slice_ns);
-      Py_END_ALLOW_THREADS;
-      if (PyErr_CheckSignals()) {
-        if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) put(submission, world.submission.abandoned, Py_True);
-        Py_DECREF(run);
-        return nullptr;
-      }
-      if (!done) break;  // Python looks after the queue between two slices
-    }
+    int done;
+    Py_BEGIN_ALLOW_THREADS;
+    done = d->wait(d->context, key, slice_ns);
+    Py_END_ALLOW_THREADS;
     Py_DECREF(run);
-    if (done != 1) Py_RETURN_FALSE;
+    if (PyErr_CheckSignals()) {
+      if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) put(submission, world.submission.abandoned, Py_True);
+      return -1;
+    }
+    if (done != 1) return 0;  // Python looks after the queue between two slices
     const Lock lock(at(d->queue, world.queue.lock));
-    if (!lock.held || reap(d) < 0) return nullptr;
+    if (!lock.held || reap(d) < 0) return -1;
   }
-  if (is_none(submission, world.submission.status) || !is_none(submission, world.submission.error)) Py_RETURN_FALSE;
+  return !is_none(submission, world.submission.status) && is_none(submission, world.submission.error);
+}
+
+// Counts one wait of the host, as counters.add_sync.
+bool count_sync() {
   const Lock counting(world.counters_lock);
   PyObject *const one = counting.held ? PyLong_FromLong(1) : nullptr;
-  if (!one) return nullptr;
-  const bool counted = bump(world.counts[5], one);
-  Py_DECREF(one);
-  if (!counted) return nullptr;
-  Py_RETURN_TRUE;
+  const bool counted = one && bump(world.counts[5], one);
+  Py_XDECREF(one);
+  return counted;
+}
+
+// Submission.wait without a limit: True when it ended well. Otherwise False, and the wait has not been counted.
+PyObject *device_wait(PyObject *self, PyObject *submission) {
+  Device *const d = reinterpret_cast<Device *>(self);
+  if (!Py_IS_TYPE(submission, reinterpret_cast<PyTypeObject *>(world.submission_class)) || !counted_in_totals() ||
+      at(d->queue, world.queue.forked) != Py_False)
+    Py_RETURN_FALSE;
+  const int settled = settle(d, submission);
+  if (settled < 0 || (settled && !count_sync())) return nullptr;
+  return PyBool_FromLong(settled);
+}
+
+// What a weak reference, or None, refers to, borrowed; NULL when it is gone.
+PyObject *referent(PyObject *reference) {
+  if (!reference || reference == Py_None) return nullptr;
+  PyObject *const object = PyWeakref_GetObject(reference);
+  return object == Py_None ? nullptr : object;
+}
+
+// The last submission that used a block of memory, as Backing.latest_use: borrowed, NULL if there is none.
+PyObject *latest_use(PyObject *backing) {
+  PyObject *latest = referent(at(backing, world.backing.last_use));
+  PyObject *const shared = at(backing, world.backing.shared_uses);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(shared); ++i) {
+    PyObject *const use = referent(PyList_GET_ITEM(shared, i));
+    PyObject *const submission = use ? referent(at(use, world.last_use)) : nullptr;
+    if (submission && (!latest || PyLong_AsUnsignedLongLong(at(submission, world.submission.ordinal)) >
+                                      PyLong_AsUnsignedLongLong(at(latest, world.submission.ordinal))))
+      latest = submission;
+  }
+  return latest;
+}
+
+// read(backing, offset, nbytes): the bytes, after the last submission that used them, as Buffer.numpy; a bytearray, or
+// None when Python has to do it.
+PyObject *device_read(PyObject *self, PyObject *arguments) {
+  Device *const d = reinterpret_cast<Device *>(self);
+  PyObject *backing;
+  unsigned long long offset, bytes;
+  if (!PyArg_ParseTuple(arguments, "O!KK", world.backing_class, &backing, &offset, &bytes)) return nullptr;
+  if (!d->read || !counted_in_totals() || at(d->queue, world.queue.forked) != Py_False ||
+      at(d->queue, world.queue.usable) != Py_True || has_marks(d->queue))
+    Py_RETURN_NONE;
+  PyObject *const submission = Py_XNewRef(latest_use(backing));
+  if (submission) {
+    const int settled = settle(d, submission);
+    Py_DECREF(submission);
+    if (settled < 0) return nullptr;
+    if (!settled) Py_RETURN_NONE;
+  }
+  const uint64_t address = PyLong_AsUnsignedLongLong(at(backing, world.backing.address)) + offset;
+  PyObject *const contents = PyByteArray_FromStringAndSize(nullptr, Py_ssize_t(bytes));
+  if (!contents) return nullptr;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = d->read(d->context, address, PyByteArray_AS_STRING(contents), bytes);
+  Py_END_ALLOW_THREADS;
+  if (!status && count_sync()) return contents;
+  Py_DECREF(contents);
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
 }
 
 int device_init(PyObject *self, PyObject *arguments, PyObject *) {
   Device *const d = reinterpret_cast<Device *>(self);
-  unsigned long long context, wait, finish, release;
+  unsigned long long context, wait, finish, release, read;
   int by_number;
   if (!world.ready) return PyErr_SetString(PyExc_RuntimeError, "configure() comes first"), -1;
-  if (!PyArg_ParseTuple(arguments, "OOOpKKKK", &d->queue, &d->run_class, &d->done, &by_number, &context, &wait, &finish,
-                        &release))
+  if (!PyArg_ParseTuple(arguments, "OOOpKKKKK", &d->queue, &d->run_class, &d->done, &by_number, &context, &wait,
+                        &finish, &release, &read))
     return -1;
   Py_INCREF(d->run_class);
   Py_INCREF(d->done);
@@ -303,6 +373,7 @@ int device_init(PyObject *self, PyObject *arguments, PyObject *) {
   d->wait = reinterpret_cast<Wait>(uintptr_t(wait));
   d->finish = reinterpret_cast<Finish>(uintptr_t(finish));
   d->release = reinterpret_cast<Release>(uintptr_t(release));
+  d->read = reinterpret_cast<Read>(uintptr_t(read));
   if (by_number) return 0;
   const struct {
     const char *name;
@@ -457,9 +528,7 @@ PyObject *plan_call(PyObject *self, PyObject *values) {
   {
     const Lock lock(at(p->device->queue, world.queue.lock));
     if (!lock.held) return nullptr;
-    const int reaped = reap(p->device);
-    if (reaped < 0) return nullptr;
-    if (!reaped) Py_RETURN_NONE;
+    if (!reaped(p->device)) return nullptr;
     made = started(p, block);
   }
   if (!made) {
@@ -497,7 +566,7 @@ PyObject *plan_start_many(PyObject *self, PyObject *arguments) {
   Py_ssize_t n = 0;
   if (usual) {
     const Lock lock(at(p->device->queue, world.queue.lock));
-    for (; lock.held && n < count_ && reap(p->device) == 1; ++n) {
+    for (; lock.held && n < count_ && reaped(p->device); ++n) {
       PyObject *const one = started(p, blocks + n * p->value_bytes);
       if (!one || PyList_Append(made, one) < 0) {
         n += one != nullptr;
@@ -602,10 +671,11 @@ PyObject *finaliser(PyObject *, PyObject *type) {
 PyObject *configure(PyObject *, PyObject *arguments) {
   World w = {};
   PyObject *queue, *marks, *inner, *residency, *counts, *shared_use;
-  if (!PyArg_ParseTuple(arguments, "OOOOOOO!OO!O!O!O!O!OOOOOO", &w.submission_class, &w.totals, &w.counting, &w.scopes,
+  if (!PyArg_ParseTuple(arguments, "OOOOOOO!OO!O!O!O!O!OOOOOOO", &w.submission_class, &w.totals, &w.counting, &w.scopes,
                         &w.counters_lock, &w.only, &PyDict_Type, &w.tracing, &w.no_commands, &PyDict_Type,
                         &w.environment, &PyTuple_Type, &w.keys, &PyList_Type, &w.watchers, &PyList_Type, &w.gates,
-                        &PyDict_Type, &w.module, &queue, &marks, &inner, &residency, &counts, &shared_use))
+                        &PyDict_Type, &w.module, &queue, &marks, &inner, &residency, &counts, &shared_use,
+                        &w.backing_class))
     return nullptr;
   const struct {
     PyObject *type;
@@ -639,6 +709,9 @@ PyObject *configure(PyObject *, PyObject *arguments) {
       {residency, "_staged", &w.residency.staged},
       {residency, "_suspended", &w.residency.suspended},
       {shared_use, "last_use", &w.last_use},
+      {w.backing_class, "address", &w.backing.address},
+      {w.backing_class, "last_use", &w.backing.last_use},
+      {w.backing_class, "_shared_uses", &w.backing.shared_uses},
       {counts, "dispatches", &w.counts[0]},
       {counts, "barriers", &w.counts[1]},
       {counts, "auto_barriers", &w.counts[2]},
@@ -651,13 +724,14 @@ PyObject *configure(PyObject *, PyObject *arguments) {
   const struct {
     const char *text;
     PyObject **to;
-  } names[] = {{"acquire", &w.acquire}, {"release", &w.release}, {"append", &w.append},
-               {"popleft", &w.popleft}, {"exiting", &w.exiting}, {"_listeners", &w.listeners}};
+  } names[] = {{"acquire", &w.acquire},     {"release", &w.release}, {"append", &w.append},
+               {"popleft", &w.popleft},     {"exiting", &w.exiting}, {"_listeners", &w.listeners},
+               {"_reap_by_python", &w.reap}};
   for (const auto &name : names)
     if (!(*name.to = PyUnicode_InternFromString(name.text))) return nullptr;
   PyObject *const kept[] = {
-      w.submission_class, w.totals,      w.counting, w.scopes,   w.counters_lock, w.only, w.tracing,
-      w.no_commands,      w.environment, w.keys,     w.watchers, w.module,        w.gates};
+      w.backing_class, w.submission_class, w.totals,      w.counting, w.scopes,   w.counters_lock, w.only,
+      w.tracing,       w.no_commands,      w.environment, w.keys,     w.watchers, w.module,        w.gates};
   for (PyObject *object : kept) Py_INCREF(object);  // for the life of the process
   w.n_gates = PyList_GET_SIZE(w.gates);
   w.drop = PyObject_GetAttrString(w.submission_class, "__del__");
@@ -670,6 +744,7 @@ PyObject *configure(PyObject *, PyObject *arguments) {
 PyMethodDef device_methods[] = {
     {"reap", device_reap, METH_NOARGS, "End submissions that are done; False: Python goes on."},
     {"wait", device_wait, METH_O, "Wait for a submission; False: Python goes on."},
+    {"read", device_read, METH_VARARGS, "Wait for memory and read it; None: Python does it."},
     {}};
 PyMethodDef plan_methods[] = {
     {"start", plan_call, METH_O, "Start a replay; None: Python has to do it."},

@@ -244,8 +244,10 @@ class Queue:
 
     def reap(self) -> None:
         """Drop submissions that are done. They finish in order, so the loop stops at the first unfinished one."""
-        if not self._in_flight or self._forked or (self.quick is not None and self.quick.reap()):
-            return
+        if self._in_flight and not self._forked and (self.quick is None or not self.quick.reap()):
+            self._reap_by_python()
+
+    def _reap_by_python(self) -> None:
         with self._lock:
             while self._in_flight:
                 first = self._in_flight[0]

@@ -400,7 +400,7 @@ class CpuBackend(HostMemory):
 
     def native_calls(self) -> NativeCalls:
         """What native code needs to start and end replays."""
-        names = ("ost_quick_start", "ost_quick_wait", "ost_quick_finish", "ost_quick_release")
+        names = ("ost_quick_start", "ost_quick_wait", "ost_quick_finish", "ost_quick_release", "ost_quick_read")
         addresses = (address_of(getattr(self._runtime, name)) for name in names)
         return NativeCalls(self._runs, _DONE, self._make_run, 0, *addresses)
 

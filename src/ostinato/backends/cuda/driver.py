@@ -124,6 +124,8 @@ class CudaBackend:
         hazard_engine.is_there()  # builds the engine, if necessary, before any work needs it
         at = (context, int(self._stream), self._done.host, self._done.device)
         self.launcher: launchers.Launcher = launchers.make(*at) if native else launchers.PlainLauncher(*at)
+        self._staged = Pinned(context, launchers.STAGED_BYTES)
+        self.launcher.read_through(int(self.pool.stream), self._staged.host)
         self.capabilities = Capabilities(
             name=f"cuda:{context.ordinal}",
             backend="cuda",
@@ -272,7 +274,7 @@ class CudaBackend:
         run.borrowed.append(table)
         ctypes.memmove(table.host, starts.ctypes.data, starts.nbytes)
         addresses = (int(self.support["ost_resolve"]), table.device, run.pairs.address, run.result.device)
-        return launchers.Reading(*addresses, resolve_blocks(run.count), RESOLVE_THREADS, run.count)
+        return launchers.Reading(*addresses, resolve_blocks(run.count, int(starts[-1])), RESOLVE_THREADS, run.count)
 
     def _result(self, count: int) -> Pinned:
         memory = self.stock.take(16 * count)
@@ -444,7 +446,7 @@ class CudaBackend:
             self._last_finished = self._finished()
         self.closed = True
         with suppress(OstinatoError), self.context.current():
-            for part in ("clock", "stock", "_done"):
+            for part in ("clock", "stock", "_done", "_staged"):
                 if hasattr(self, part):
                     getattr(self, part).close()
             if hasattr(self, "_stream"):

@@ -221,9 +221,9 @@ class NativeGraph:
             self._add_own(graph, support["ost_end"], 1, 1, (self.arena.address, done, early), last, early)
             return
         assert self._pairs is not None
-        block, table, _ = self._pairs
+        block, table, starts = self._pairs
         values = (table.address, block.address, self.count, self.arena.address, done, early)
-        blocks = resolve_blocks(self.count)
+        blocks = resolve_blocks(self.count, int(starts[-1]))
         self._add_own(graph, support["ost_resolve_end"], blocks, RESOLVE_THREADS, values, last, early)
 
     def _add_own(

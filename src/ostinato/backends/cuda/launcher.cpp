@@ -56,9 +56,15 @@ struct Launcher {
   Result (*query)(Handle);
   Result (*synchronize)(Handle);
   Result (*set_params)(Handle, Handle, const KernelNode *);
-  int64_t looked_ns;  // when the driver was last asked whether the device is lost
-  uint32_t number;    // of the last submission that started
+  Result (*read)(void *, Address, size_t, Handle);
+  Handle read_stream;     // of reads by the host
+  unsigned char *staged;  // pinned memory for them, `n_staged` pieces
+  int64_t looked_ns;      // when the driver was last asked whether the device is lost
+  uint32_t number;        // of the last submission that started
+  uint32_t taken;         // a bit for each piece of `staged` that is in use
+  uint32_t lost;          // whether a wait ended with an error: then only Python knows what is done
 };
+constexpr uint32_t n_staged = 8, staged_bytes = 4096;  // as in launchers.py
 
 // Where the times of a list go, and the kernel that reduces them to one pair per command.
 struct Reading {
@@ -153,7 +159,8 @@ EXPORT int ost_cuda_open(Launcher *l, const char *library) {
                 {"cuCtxPopCurrent_v2", &l->pop},
                 {"cuStreamQuery", &l->query},
                 {"cuStreamSynchronize", &l->synchronize},
-                {"cuGraphExecKernelNodeSetParams_v2", &l->set_params}};
+                {"cuGraphExecKernelNodeSetParams_v2", &l->set_params},
+                {"cuMemcpyDtoHAsync_v2", &l->read}};
   for (const auto &one : wanted) {
     void *found = dlsym(driver, one.name);
     if (!found) return 1;
@@ -284,7 +291,10 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
       l->looked_ns = now;
       const Current current(l);
       const Result status = current.status ? current.status : l->query(l->stream);
-      if (status != success && status != not_ready) return -status;
+      if (status != success && status != not_ready) {
+        l->lost = 1;
+        return -status;
+      }
     }
     if (now - begin >= timeout_ns) return int32_t(finished(l) - number) >= 0;
     if (now - begin > 200000) {
@@ -294,7 +304,7 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
   }
 }
 
-// The same for native/hot_path.cpp, which states the contract of these three. A run's key is its number.
+// The same for native/hot_path.cpp, which states the contract of these four. A run's key is its number.
 
 EXPORT int ost_quick_start(void *const *fixed, const void *values, uint64_t *out) {
   Ring *const ring = static_cast<Ring *>(fixed[1]);
@@ -309,10 +319,27 @@ EXPORT int ost_quick_wait(void *launcher, uint64_t key, int64_t timeout_ns) {
   return ost_cuda_wait(static_cast<Launcher *>(launcher), uint32_t(key), timeout_ns);
 }
 EXPORT int ost_quick_finish(void *launcher, uint64_t key, uint64_t at, uint64_t turn, uint64_t *times) {
-  if (int32_t(finished(static_cast<Launcher *>(launcher)) - uint32_t(key)) < 0) return 0;
+  const Launcher *const l = static_cast<Launcher *>(launcher);
+  if (l->lost) return -1;
+  if (int32_t(finished(l) - uint32_t(key)) < 0) return 0;
   Ring *const ring = reinterpret_cast<Ring *>(uintptr_t(at));
   if (ring->settled != uint32_t(turn)) return -1;  // its slot was needed, and its times are kept elsewhere
   const unsigned char *const slot = ring->slots + uint64_t(ring->settled++ & ring->mask) * ring->stride;
   memcpy(times, slot + offsetof(Slot, begin), 16);
   return 1;
+}
+EXPORT int ost_quick_read(void *at, uint64_t address, void *to, uint64_t bytes) {
+  Launcher *const l = static_cast<Launcher *>(at);
+  if (bytes > staged_bytes) return invalid;
+  for (uint32_t i = 0; i < n_staged; ++i) {
+    if (__atomic_fetch_or(&l->taken, 1u << i, __ATOMIC_ACQUIRE) >> i & 1) continue;
+    unsigned char *const piece = l->staged + i * staged_bytes;
+    const Current current(l);
+    Result status = current.status ? current.status : l->read(piece, address, bytes, l->read_stream);
+    if (!status) status = l->synchronize(l->read_stream);
+    if (!status) memcpy(to, piece, bytes);
+    __atomic_fetch_and(&l->taken, ~(1u << i), __ATOMIC_RELEASE);
+    return status;
+  }
+  return invalid;  // all pieces are in use
 }

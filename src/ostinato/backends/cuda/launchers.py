@@ -26,6 +26,9 @@ from .updates import Nodes, NodeSpec
 FULL = -2
 """The result of `replay` when the next slot of the ring is not free."""
 
+STAGED_BYTES = 8 * 4096
+"""Pinned memory for small reads, in pieces of 4,096 bytes."""
+
 _SOURCE = Path(__file__).with_name("launcher.cpp")
 _LARGEST_PAUSE_S = 0.0005
 _LOOK_NS = 1_000_000
@@ -87,7 +90,11 @@ class Launcher(Protocol):
         ...
 
     def quick_calls(self) -> tuple[int, ...] | None:
-        """The launcher's address, and its functions for the hot path: start, wait, finish, release; None without."""
+        """The launcher's address, and its functions for the hot path: start, wait, finish, release, read; or None."""
+        ...
+
+    def read_through(self, stream: int, staged: int) -> None:
+        """Let small reads of the hot path use this stream and `STAGED_BYTES` of pinned memory."""
         ...
 
     @property
@@ -104,9 +111,13 @@ class _Fields(ctypes.Structure):
         ("stream", ctypes.c_uint64),
         ("done", ctypes.c_uint64),
         ("done_address", ctypes.c_uint64),
-        ("functions", ctypes.c_void_p * 9),
+        ("functions", ctypes.c_void_p * 10),
+        ("read_stream", ctypes.c_uint64),
+        ("staged", ctypes.c_uint64),
         ("looked_ns", ctypes.c_int64),
         ("number", ctypes.c_uint32),
+        ("taken", ctypes.c_uint32),
+        ("lost", ctypes.c_uint32),
     )
 
 
@@ -147,8 +158,13 @@ class NativeLauncher:
 
     def quick_calls(self) -> tuple[int, ...] | None:
         """The addresses; nothing is to be released."""
-        names = ("ost_quick_start", "ost_quick_wait", "ost_quick_finish")
-        return (self._at, *(address_of(getattr(self._library, name)) for name in names), 0)
+        names = ("ost_quick_start", "ost_quick_wait", "ost_quick_finish", "ost_quick_read")
+        start, wait, finish, read = (address_of(getattr(self._library, name)) for name in names)
+        return self._at, start, wait, finish, 0, read if self._fields.staged else 0
+
+    def read_through(self, stream: int, staged: int) -> None:
+        """Let small reads use this stream and `STAGED_BYTES` of pinned memory."""
+        self._fields.read_stream, self._fields.staged = stream, staged
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
         """The first pair of each command, and an entry without an instrumented variant, in one pass."""
@@ -191,6 +207,9 @@ class PlainLauncher:
     def quick_calls(self) -> tuple[int, ...] | None:
         """None: it is not native."""
         return None
+
+    def read_through(self, stream: int, staged: int) -> None:
+        """Nothing to do: it has no hot path."""
 
     def slots(self, records: bytes, lowered: Sequence[bytes]) -> tuple[np.ndarray, int]:
         """The first pair of each command, and an entry without an instrumented variant, record by record."""

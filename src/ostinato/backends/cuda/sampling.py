@@ -1,8 +1,9 @@
 """The times of dispatches: the memory that kernels write them to, and the kernel that collects them.
 
 A sampled launch writes a pair of times for each of its warps to a block of pairs (`sampling_cuda.h`). A small kernel,
-the last of the list or graph, reduces all pairs of a command to one, writes it to host memory that belongs to the
-submission, and clears the pairs for the next use. So reading samples is reading host memory: it needs no call of the
+the last of the list or graph, reduces all pairs of a command to one and writes it to host memory that belongs to the
+submission. It clears the pairs of a list. Those of a graph, which are its own, keep the times of earlier replays until
+they are overwritten, and are told by being earlier. So reading samples is reading host memory: it needs no call of the
 driver and no wait, and works after the device was lost.
 """
 
@@ -16,14 +17,19 @@ from .memory import Pool
 
 RESOLVE_THREADS = 256
 _COMMANDS_PER_BLOCK = RESOLVE_THREADS // 32
-_BLOCKS = 128
+_BLOCKS, _MOST_BLOCKS = 128, 1024
+_MANY_PAIRS = 1 << 16
 _KEPT = 8
 _KEPT_BYTES = 64 << 20
 
 
-def resolve_blocks(count: int) -> int:
-    """The number of blocks that collect the times of `count` commands: one per command if there are few."""
-    return max(min(count, _BLOCKS), -(-count // _COMMANDS_PER_BLOCK))
+def resolve_blocks(count: int, pairs: int) -> int:
+    """The number of blocks that collect the times of `count` commands: one per command if there are few.
+
+    With many pairs one per command up to as many as the device runs at a time; with few, more blocks only take longer.
+    """
+    most = _BLOCKS if pairs <= _MANY_PAIRS else _MOST_BLOCKS
+    return max(min(count, most), -(-count // _COMMANDS_PER_BLOCK))
 
 
 class Pairs:

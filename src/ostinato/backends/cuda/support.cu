@@ -13,23 +13,25 @@ static __device__ uint64 now() {
 // The earliest start and the latest end of some pairs.
 struct Span {
   uint64 first, last;
-  __device__ void add(uint64 start, uint64 end) {
-    if (start && start < first) first = start;
-    if (end > last) last = end;
+  __device__ void add(uint64 start, uint64 end, uint64 since) {
+    if (start >= since && start < first) first = start;
+    if (end >= since && end > last) last = end;
   }
 };
 
-// Every `step`th pair from `at` on, with several loads in flight; the pairs are cleared.
-static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32 step) {
+// Every `step`th pair from `at` on, with several loads in flight. Times before `since` are those of another use of the
+// pairs, and count as none. Without such a time (0) the pairs are cleared instead, which costs as much as to read them.
+static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32 step, uint64 since) {
   Span span = {~0ull, 0};
+  const uint64 least = since ? since : 1;
   ulonglong2 found[8];
   for (; at < end; at += 8 * step) {
 #pragma unroll
     for (uint32 i = 0; i < 8; ++i) found[i] = at + i * step < end ? pairs[at + i * step] : make_ulonglong2(0, 0);
 #pragma unroll
     for (uint32 i = 0; i < 8; ++i) {
-      if (at + i * step < end) pairs[at + i * step] = make_ulonglong2(0, 0);
-      span.add(found[i].x, found[i].y);
+      if (!since && at + i * step < end) pairs[at + i * step] = make_ulonglong2(0, 0);
+      span.add(found[i].x, found[i].y, least);
     }
   }
   return span;
@@ -39,7 +41,7 @@ static __device__ Span gathered(ulonglong2 *pairs, uint32 at, uint32 end, uint32
 static __device__ Span of_warp(Span span) {
 #pragma unroll
   for (int step = 16; step; step /= 2)
-    span.add(__shfl_down_sync(~0u, span.first, step), __shfl_down_sync(~0u, span.last, step));
+    span.add(__shfl_down_sync(~0u, span.first, step), __shfl_down_sync(~0u, span.last, step), 1);
   return span;
 }
 
@@ -49,7 +51,7 @@ static __device__ void write(ulonglong2 *out, Span span) {
 
 // Collects the times of a block's share of the commands, at most one per warp. One warp collects a command with few
 // pairs, all warps of the block together one with many.
-static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
+static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count, uint64 since) {
   constexpr uint32 warps = 8, small = 256;
   __shared__ uint32 bounds[warps + 1];
   __shared__ Span spans[warps];
@@ -58,12 +60,12 @@ static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglon
   if (threadIdx.x <= each) bounds[threadIdx.x] = starts[min(first + threadIdx.x, count)];
   __syncthreads();
   if (warp < each && first + warp < count && bounds[warp + 1] - bounds[warp] <= small) {
-    const Span span = of_warp(gathered(pairs, bounds[warp] + lane, bounds[warp + 1], 32));
+    const Span span = of_warp(gathered(pairs, bounds[warp] + lane, bounds[warp + 1], 32, since));
     if (lane == 0) write(out + first + warp, span);
   }
   for (uint32 i = 0; i < each; ++i) {
     if (bounds[i + 1] - bounds[i] <= small) continue;
-    const Span span = of_warp(gathered(pairs, bounds[i] + threadIdx.x, bounds[i + 1], 32 * warps));
+    const Span span = of_warp(gathered(pairs, bounds[i] + threadIdx.x, bounds[i + 1], 32 * warps, since));
     if (lane == 0) spans[warp] = span;
     __syncthreads();
     if (warp == 0) {
@@ -75,7 +77,7 @@ static __device__ void resolve(const uint32 *starts, ulonglong2 *pairs, ulonglon
 }
 
 extern "C" __global__ void ost_resolve(const uint32 *starts, ulonglong2 *pairs, ulonglong2 *out, uint32 count) {
-  resolve(starts, pairs, out, count);
+  resolve(starts, pairs, out, count, 0);
 }
 
 // One replay's slot in a graph's ring, in host memory: the host fills it in before the launch, except for the times.
@@ -146,7 +148,7 @@ extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pai
                                            volatile uint32 *done, uint32 early) {
   if (early) wait_for_last();
   if (blockIdx.x == 0 && threadIdx.x == 0) arena->end = now();
-  resolve(starts, pairs, reinterpret_cast<ulonglong2 *>(arena->result), count);
+  resolve(starts, pairs, reinterpret_cast<ulonglong2 *>(arena->result), count, arena->begin);
   __syncthreads();
   if (threadIdx.x) return;
   __threadfence_system();
