@@ -80,6 +80,7 @@ bench: $(VENV)/bench
 	$(BIN)/python bench/simdgroups.py
 	$(BIN)/python bench/element_types.py
 	$(BIN)/python bench/replay.py
+	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/profiling.py
 	$(BIN)/python bench/recording.py
 	$(BIN)/python bench/what_if.py

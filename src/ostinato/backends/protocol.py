@@ -231,7 +231,7 @@ class Run(Protocol):
 
 
 class NativeCalls(NamedTuple):
-    """The functions with which native code starts and ends replays by itself; native/hot_path.cpp has their contract.
+    """The functions with which native code starts and ends replays by itself; native/hot_path/ has their contract.
 
     A backend that has them returns them from its method `native_calls()`. Its `native_replay(executable)` returns what
     starts one executable. Both may return None, and both may be missing.

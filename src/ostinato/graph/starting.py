@@ -1,4 +1,4 @@
-"""Replays that native code starts and ends by itself (native/hot_path.cpp): who may, and what it is told.
+"""Replays that native code starts and ends by itself (native/hot_path/): who may, and what it is told.
 
 It does what `Replayable.replay`, `Queue.submit`, `Queue.reap` and `Submission.wait` do, in the usual case. They are its
 reference, and go on where it stops. Without the headers of the interpreter, on a backend that has no native functions

@@ -21,7 +21,7 @@ from .building import LIBRARY_FLAGS, compile_flags
 
 
 def extension(name: str, source: Path) -> ModuleType | None:
-    """The module of this name made from a C++ source; None where it cannot be built."""
+    """The module of this name made from a C++ source and the headers beside it; None where it cannot be built."""
     headers = Path(sysconfig.get_paths()["include"])
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     if sys.implementation.name != "cpython" or free_threaded or not (headers / "Python.h").exists():
@@ -44,7 +44,6 @@ def _built(name: str, source: Path, headers: Path) -> Path:
     # The interpreter has the functions of its interface; they are found when the module is loaded.
     linked = ("-shared", "-O2", *(("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()))
     patch_level = (headers / "patchlevel.h").read_bytes()
-    key = cache.digest(
-        name, __version__, compiler.identity, *flags, *linked, sys.version, patch_level, source.read_bytes()
-    )
+    contents = [file.read_bytes() for file in (source, *sorted(source.parent.glob("*.h")))]
+    key = cache.digest(name, __version__, compiler.identity, *flags, *linked, sys.version, patch_level, *contents)
     return cache.library(key, lambda work: toolchain.compile_library(compiler, [str(source)], flags, linked, work))

@@ -304,7 +304,7 @@ EXPORT int ost_cuda_wait(Launcher *l, uint32_t number, int64_t timeout_ns) {
   }
 }
 
-// The same for native/hot_path.cpp, which states the contract of these four. A run's key is its number.
+// The same for native/hot_path/, which states the contract of these four. A run's key is its number.
 
 EXPORT int ost_quick_start(void *const *fixed, const void *values, uint64_t *out) {
   Ring *const ring = static_cast<Ring *>(fixed[1]);

@@ -160,7 +160,7 @@ EXPORT void ost_resume(ost_device *device) { resume(device); }
 
 EXPORT void ost_release(ost_submission *s) { release(s); }
 
-// The same for native/hot_path.cpp, which states the contract of these five.
+// The same for native/hot_path/, which states the contract of these five.
 
 EXPORT int ost_quick_start(void *const *fixed, const void *values, uint64_t *out) {
   ost_submission *s = ost_replay(static_cast<ost_device *>(fixed[0]), static_cast<ost_graph *>(fixed[1]), values, 0);
