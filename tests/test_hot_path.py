@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato import counters
+from ostinato import counters, settings
 from ostinato.graph import starting
+from ostinato.runtime import tracing
 from scripting import Script
 
 SOURCE = """
@@ -172,6 +173,19 @@ def test_a_watched_profiled_or_serial_replay_is_seen(device: ost.Device, monkeyp
     monkeypatch.setenv("OSTINATO_BARRIERS", "serial")
     run.replay(by=1)
     monkeypatch.delenv("OSTINATO_BARRIERS")
+    seen = []
+
+    def gate() -> None:
+        seen.append(run)
+
+    monkeypatch.setattr(tracing, "gates", [*tracing.gates, gate])
+    tracing.watched_keys.extend(settings.watched("exit_wait"))  # as `add_gate` does, at any time
+    try:
+        monkeypatch.setenv("OSTINATO_EXIT_WAIT", "60")
+        run.replay(by=0)
+    finally:
+        del tracing.watched_keys[-1]
+    assert seen == [run]
     assert len(profile.recording().submissions.id) == 3
     assert x.numpy().tolist() == [18] * 4
 
@@ -290,6 +304,7 @@ import os, signal, threading, time
 import numpy as np
 import ostinato as ost
 from ostinato.graph import starting
+from ostinato.runtime import tracing
 device = ost.open_device("cpu")
 library = device.library({source!r})
 x = device.zeros(1, np.uint32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -227,9 +228,13 @@ def test_ever_new_buffers_are_bound_without_building_the_graph_each_time(dev: os
     assert [buffer.numpy().tolist() for buffer in buffers] == [[n + 2, n + 2] for n in range(20)]
     assert x.numpy().tolist() == [1, 2]
     assert run.rebind_count == 20
+    first = weakref.ref(buffers[0]._allocation())
+    del buffers[0]
     if hasattr(dev._queue.backend, "moved"):
         assert run.rebuild_count == 1
-    assert all(one.wait() for one in started)
+        assert all(one.wait() for one in started)
+        gc.collect()
+        assert first() is None  # nothing refers to what is bound no more
 
 
 def test_many_replays_are_one_call(dev: ost.Device) -> None:

@@ -14,8 +14,9 @@ from fake_driver import Fake
 from ostinato.backends import records
 from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
-from ostinato.backends.cuda.launchers import FULL, NativeLauncher, Reading, Started
+from ostinato.backends.cuda.launchers import FULL, STAGED_BYTES, NativeLauncher, Reading, Started
 from ostinato.backends.cuda.rings import SLOT_BYTES, RingFields
+from ostinato.backends.cuda.updates import AddedNode, Nodes
 from ostinato.native.building import host_library
 
 FUNCTIONS = Functions(101, 202)
@@ -148,6 +149,52 @@ def test_a_graph_that_is_not_launched_moves_no_count(bench: Bench) -> None:
     bench.fake.fail_graph = 0
     assert replays.start(bytes(16)) == 0
     assert (replays.started.number, replays.ring.turn) == (1, 1)
+
+
+def test_only_changed_nodes_get_new_parameters(bench: Bench) -> None:
+    added = [AddedNode(at, 10 + at, 101, 2 + at, 32, 64 * at, bytes(80 + 8 * 2)) for at in range(4)]
+    nodes = Nodes(None, 7, added, 4)
+    told = []
+
+    def update(graph: int, node: int, at: int) -> int:
+        function, blocks, _, _, threads, _, _, shared = struct.unpack("=Q7I", ctypes.string_at(at, 36))
+        block = ctypes.c_uint64.from_address(struct.unpack("=Q", ctypes.string_at(at + 40, 8))[0]).value
+        arguments = struct.unpack("=2Q", ctypes.string_at(block + 80, 16))
+        told.append((graph, node, function, blocks, threads, shared, *arguments))
+        return 0
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_size_t,) * 3)(update)
+    bench.fake.on_update = ctypes.cast(callback, ctypes.c_void_p)
+    places = (np.array([1, 1, 3]), np.array([0, 1, 1]), np.array([1000, 2000, 3000], np.uint64))
+    assert bench.launcher.update(nodes, nodes.change(*places)) == 0
+    assert told == [(7, 11, 101, 3, 32, 64, 1000, 2000), (7, 13, 101, 5, 32, 192, 0, 3000)]
+    assert nodes.arguments(3, 96) == struct.pack("=2Q", 0, 3000)
+    bench.fake.fail_update = bench.fake.updates + 2
+    assert bench.launcher.update(nodes, np.array([0, 1, 2], np.uint32)) == 1
+    assert len(told) == 3
+
+
+def test_small_reads_go_through_pieces_of_pinned_memory(bench: Bench) -> None:
+    memory, to = np.arange(2048, dtype=np.uint32), np.zeros(2048, np.uint32)
+    staged = np.zeros(STAGED_BYTES, np.uint8)
+    library, at = bench.launcher._library, bench.launcher._at
+    read = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)(
+        ctypes.cast(library.ost_quick_read, ctypes.c_void_p).value or 0
+    )
+    assert bench.launcher.quick_calls()[-1] == 0
+    bench.launcher.read_through(5, staged.ctypes.data)
+    assert bench.launcher.quick_calls()[-1] != 0
+    for _ in range(20):  # every piece comes back
+        assert read(at, memory.ctypes.data + 40, to.ctypes.data, 4096) == 0
+    assert to[:1024].tolist() == list(range(10, 1034))
+    assert read(at, memory.ctypes.data, to.ctypes.data, 4097) != 0  # more than a piece
+    bench.fake.query = 700
+    assert read(at, memory.ctypes.data, to.ctypes.data, 4) == 700
+    bench.fake.query = 0
+    bench.launcher._fields.taken = 0xFF
+    assert read(at, memory.ctypes.data, to.ctypes.data, 4) != 0  # all are taken
+    bench.launcher._fields.taken = 0
+    assert read(at, memory.ctypes.data, to.ctypes.data, 4) == 0
 
 
 def test_waiting_looks_at_the_word_over_the_end_of_its_numbers(bench: Bench) -> None:

@@ -72,7 +72,7 @@ class _Variant:
 
     def __init__(self, graph: Graph, ordering: Ordering, base: Graph, bound: Sequence[Allocation] = ()) -> None:
         self._graph: Graph | Callable[[], Graph] = graph
-        self.kept: object = (graph, bound)
+        self.kept: tuple[object, object] = (base, bound)
         self.reused = False
         """Whether it was replayed again after others."""
         begin_ns = time.monotonic_ns()
@@ -97,7 +97,7 @@ class _Variant:
         """The same with other buffers: this one must not be replayed any more."""
         variant = object.__new__(_Variant)
         variant._graph, variant.is_movable, variant.reused = graph, True, False
-        variant.kept = (self.kept, bound) if not isinstance(self.kept, tuple) else (self.kept[0], bound)
+        variant.kept = (self.kept[0], bound)
         variant.parts = [self.parts[0].moved(commands, executable)]
         variant.uses = (self.uses[0], *_uses(bound))
         return variant
@@ -246,22 +246,27 @@ class Replayable:
         graph = self.graph
         if not self._queue.usable:
             self._queue.check()
-        variant = self._plain
-        rebind_ns = 0
         serial = settings.text("barriers") == "serial" and graph.ordering is not Ordering.SERIAL
-        if buffers or serial:
-            with self._lock:
-                variant, rebind_ns = self._variant(buffers, serial, rebuild)
+        if not buffers and not serial:
+            return self._start_variant(self._plain, block, values, label)
+        # Another thread could change the addresses of a variant that is chosen and not yet started. The queue's lock
+        # comes first everywhere: a finaliser may replay a graph inside any block that holds it.
+        with self._queue._lock, self._lock:
+            variant, rebind_ns = self._variant(buffers, serial, rebuild)
+            submission = self._start_variant(variant, block, values, label)
+        submission.rebind_ns = rebind_ns
+        return submission
+
+    def _start_variant(
+        self, variant: _Variant, block: bytes, values: Mapping[str, Any], label: str | None
+    ) -> Submission:
         if watchers and counters.counting():
             for watcher in watchers:
                 watcher(variant.graph, {name: value for name, value in values.items() if name in self._params})
         listeners = tracing.listening()
         if not listeners and len(variant.parts) == 1:
-            submission = self._submit(variant, variant.parts[0], block, label)
-        else:
-            submission = self._submit_traced(variant, block, values, label, listeners)
-        submission.rebind_ns = rebind_ns
-        return submission
+            return self._submit(variant, variant.parts[0], block, label)
+        return self._submit_traced(variant, block, values, label, listeners)
 
     def _submit_traced(
         self,

@@ -38,8 +38,6 @@ class Starter(Protocol):
         ...
 
 
-_SETTINGS = ("barriers", "no_residency")
-"""What every replay looks at, beside the settings of `tracing.gates`."""
 _KINDS = {"i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (4, 8)}
 """Kinds and sizes of parameters that native code encodes."""
 
@@ -52,7 +50,7 @@ def _module() -> ModuleType | None:
     module.configure(
         *(Submission, counters._totals, counters._counting, counters._scopes, counters._lock),
         *(tracing._only, vars(tracing), submission._NO_COMMANDS, settings.environment),
-        *(settings.watched(*_SETTINGS, *tracing.gate_settings), watchers, tracing.gates, vars(submission)),
+        *(tracing.watched_keys, watchers, vars(submission)),
         *(Queue, fault_marks.FaultMarks, fault_marks._Marks, ResidencySet, counters.Counts, SharedUse, Backing),
     )
     Submission.__del__ = module.finaliser(Submission)  # type: ignore[method-assign]

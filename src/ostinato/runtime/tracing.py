@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import counters
+from .. import counters, settings
 from ..backends.protocol import Backend, Executable, Level, Run, WorkerTime, read_level
 from ..base.labels import check_label
 from ..base.locks import ForkLock
@@ -163,8 +163,8 @@ class KeptTraces:
 
 gates: list[Callable[[], Listener | None]] = []
 """Functions that return a listener while a setting is on; each is called at every commit."""
-gate_settings: list[str] = []
-"""The settings that they look at; without any of them set, none returns a listener."""
+watched_keys: list[Any] = list(settings.watched("barriers", "no_residency"))
+"""The keys, as in `settings.watched`, of all settings that a replay looks at. Native code has this list too."""
 
 _listeners: tuple[Listener, ...] = ()
 _lock = ForkLock()
@@ -182,7 +182,7 @@ _thread_names: dict[int, str] = {}
 def add_gate(gate: Callable[[], Listener | None], *names: str) -> None:
     """Ask a gate at every commit while one of the settings with these names is set."""
     gates.append(gate)
-    gate_settings.extend(names)
+    watched_keys.extend(settings.watched(*names))
 
 
 def attach(listener: Listener) -> None:

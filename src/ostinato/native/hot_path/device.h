@@ -37,7 +37,7 @@ bool key_of(const Device *d, PyObject *run, uint64_t *key, uint64_t *turn, uint6
 int reap(Device *d) {
   PyObject *const queue = d->queue, *const in_flight = at(queue, world.queue.in_flight);
   for (;;) {
-    if (!PyObject_Size(in_flight)) return 1;
+    if (!PyObject_Size(in_flight) || at(queue, world.queue.forked) != Py_False) return 1;
     if (at(queue, world.queue.prints) != Py_False || has_marks(queue)) return 0;
     PyObject *const first = PySequence_GetItem(in_flight, 0);
     if (!first) return -1;
@@ -142,9 +142,15 @@ PyObject *device_wait(PyObject *self, PyObject *submission) {
   return PyBool_FromLong(settled);
 }
 
-// What a weak reference, or None, refers to, borrowed; NULL when it is gone.
+// What a weak reference, or None, refers to; NULL when it is gone. Borrowed: nothing drops it while no other code runs.
 PyObject *referent(PyObject *reference) {
   if (!reference || reference == Py_None) return nullptr;
+#if PY_VERSION_HEX >= 0x030d0000
+  PyObject *strong = nullptr;
+  PyWeakref_GetRef(reference, &strong);
+  Py_XDECREF(strong);
+  return strong;
+#endif
   PyObject *const object = PyWeakref_GetObject(reference);
   return object == Py_None ? nullptr : object;
 }

@@ -52,11 +52,10 @@ PyObject *finaliser(PyObject *, PyObject *type) {
 PyObject *configure(PyObject *, PyObject *arguments) {
   World w = {};
   PyObject *queue, *marks, *inner, *residency, *counts, *shared_use;
-  if (!PyArg_ParseTuple(arguments, "OOOOOOO!OO!O!O!O!O!OOOOOOO", &w.submission_class, &w.totals, &w.counting, &w.scopes,
+  if (!PyArg_ParseTuple(arguments, "OOOOOOO!OO!O!O!O!OOOOOOO", &w.submission_class, &w.totals, &w.counting, &w.scopes,
                         &w.counters_lock, &w.only, &PyDict_Type, &w.tracing, &w.no_commands, &PyDict_Type,
-                        &w.environment, &PyTuple_Type, &w.keys, &PyList_Type, &w.watchers, &PyList_Type, &w.gates,
-                        &PyDict_Type, &w.module, &queue, &marks, &inner, &residency, &counts, &shared_use,
-                        &w.backing_class))
+                        &w.environment, &PyList_Type, &w.keys, &PyList_Type, &w.watchers, &PyDict_Type, &w.module,
+                        &queue, &marks, &inner, &residency, &counts, &shared_use, &w.backing_class))
     return nullptr;
   const struct {
     PyObject *type;
@@ -112,9 +111,8 @@ PyObject *configure(PyObject *, PyObject *arguments) {
     if (!(*name.to = PyUnicode_InternFromString(name.text))) return nullptr;
   PyObject *const kept[] = {
       w.backing_class, w.submission_class, w.totals,      w.counting, w.scopes,   w.counters_lock, w.only,
-      w.tracing,       w.no_commands,      w.environment, w.keys,     w.watchers, w.module,        w.gates};
+      w.tracing,       w.no_commands,      w.environment, w.keys,     w.watchers, w.module};
   for (PyObject *object : kept) Py_INCREF(object);  // for the life of the process
-  w.n_gates = PyList_GET_SIZE(w.gates);
   w.drop = PyObject_GetAttrString(w.submission_class, "__del__");
   if (!w.drop) return nullptr;
   w.ready = true;

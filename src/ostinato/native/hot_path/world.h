@@ -47,9 +47,8 @@ Py_ssize_t offset_of(PyObject *type, const char *name) {
 // What the process has once: the classes, and what tells whether a case is the usual one.
 struct World {
   PyObject *submission_class, *backing_class, *totals, *counting, *scopes, *counters_lock, *only, *tracing,
-      *environment, *keys, *watchers, *gates, *module, *no_commands, *drop;
+      *environment, *keys, *watchers, *module, *no_commands, *drop;
   PyObject *acquire, *release, *append, *popleft, *listeners, *exiting, *reap;
-  Py_ssize_t n_gates;
   struct {
     Py_ssize_t status, finishing, run, commands, kept, blocked_by, trace, earlier, error, abandoned, queue, ordinal;
   } submission;
@@ -101,11 +100,11 @@ bool bump(Py_ssize_t offset, PyObject *by) {
 
 // Whether no setting that a replay has to look at is set, and nobody listens.
 bool is_quiet() {
-  if (PyList_GET_SIZE(world.watchers) || PyList_GET_SIZE(world.gates) != world.n_gates) return false;
+  if (PyList_GET_SIZE(world.watchers)) return false;
   PyObject *const listeners = PyDict_GetItemWithError(world.tracing, world.listeners);
   if (!listeners || PyTuple_GET_SIZE(listeners) || now(world.only) != Py_None) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(world.keys); ++i)
-    if (PyDict_GetItemWithError(world.environment, PyTuple_GET_ITEM(world.keys, i))) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(world.keys); ++i)
+    if (PyDict_GetItemWithError(world.environment, PyList_GET_ITEM(world.keys, i))) return false;
   return !PyErr_Occurred();
 }
 
