@@ -6,7 +6,7 @@
 * reading: what `numpy()` of 4 bytes and of 4 KiB takes after a wait; torch reads an element.
 * binding: what `replay` with another buffer each time spends on it, for one node and for all of 1,000; timed ones are
   replayed under a profile. "in turns" is a replay with two buffers in turns.
-* tokens: time per token, not read, read by `step` one by one, and read by `stream` while the next is computed.
+* tokens: time per token, not read, read by `step` one by one, and read by `following` while the next is computed.
 
     python bench/latency.py [--device cpu|cuda] [--preset NAME] [--json] [--rounds N]
 """
@@ -208,7 +208,7 @@ class Bench:
                 decoder.step()
 
         def streamed() -> None:
-            for _ in decoder.stream(TOKENS):
+            for _ in decoder.following(TOKENS):
                 pass
 
         def per_token_ms(work: Callable[[], None]) -> Callable[[], float]:

@@ -357,6 +357,10 @@ class RecordingError(OstinatoError, ValueError):
     """A recording cannot be written, read or merged: damaged, too large, too new, not a recording, not writable."""
 
 
+class FleetError(OstinatoError, ValueError):
+    """A store of many recordings cannot be opened, read or changed: damaged, too new, out of reach, a wrong query."""
+
+
 class ComparisonError(OstinatoError, ValueError):
     """Two programs or recordings cannot be compared: one failed, recorded nothing, or ran on another device."""
 

@@ -10,6 +10,10 @@ PACKAGES = {
     "pandas": "pandas>=2.2",
     "polars": "polars>=1.9",
     "arrow": "pyarrow>=17",
+    "fleet": "pyarrow>=17 duckdb>=2 fsspec>=2025.2 s3fs>=2025.2",
+    "dask": "distributed>=2025.2",
+    "otel": "opentelemetry-sdk>=1.30 opentelemetry-exporter-otlp-proto-http>=1.30"
+    " opentelemetry-exporter-prometheus>=0.51b0",
 }
 
 

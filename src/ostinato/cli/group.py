@@ -31,6 +31,7 @@ _COMMANDS = {
     "decode": ("decode", "Generate tokens greedily, from a checkpoint or random weights."),
     "demo": ("demo", "Generate tokens with a small mixture of experts, and profile it."),
     "devices": ("devices", "List the devices and their capabilities."),
+    "fleet": ("fleet", "Keep the recordings of many machines in a store, and report on it."),
     "live": ("live", "Watch a program while it is recorded: kernels, tokens per second."),
     "merge": ("report", "Merge the recordings of several processes into one, on one clock."),
     "profile": ("profile", "Run a program, record what it submits, and show where the time goes."),

@@ -73,10 +73,11 @@ def reading(path: Path | None) -> Iterator[None]:
         raise RecordingError(f"{name} is damaged: {type(problem).__name__}: {problem}") from problem
 
 
-def open_file(path: str | os.PathLike[str], checked: bool = False) -> Source:
+def open_file(path: str | os.PathLike[str], checked: bool = False, pages: bool = True) -> Source:
     """Open a recording read-only, or say why it cannot be believed.
 
-    `checked` says that the same file was opened before: its schema and its pages are not checked again.
+    `checked` says that the same file was opened before: its schema and its pages are not checked again. Without
+    `pages` those of a small file are checked as they are read, like those of a large one.
     """
     given = Path(path)
     try:
@@ -109,7 +110,7 @@ def open_file(path: str | os.PathLike[str], checked: bool = False) -> Source:
                 # The log grows while it is written; what the snapshot holds is in it by now.
                 _limit(source.connection, status.st_size + (_size(side_files(real)[0]) or 0))
                 if not checked:
-                    _check(source.connection, whole=journal is not None)
+                    _check(source.connection, whole=journal is not None, pages=pages)
             except (sqlite3.DatabaseError, RecordingError) as problem:
                 source.close()
                 if attempt is _alone and _was_being_written(real):
@@ -247,14 +248,14 @@ def _limit(connection: sqlite3.Connection, size: int) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
 
 
-def _check(connection: sqlite3.Connection, whole: bool) -> None:
+def _check(connection: sqlite3.Connection, whole: bool, pages: bool) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise RecordingError("is a database of SQLite, but not a recording")
     version = version_of(connection)
     _check_version(version)
     _check_schema(connection, version)
-    pages, page_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-    if whole or pages * page_bytes <= _CHECKED_BYTES:
+    count, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    if whole or (pages and count * size <= _CHECKED_BYTES):
         for table in schema.TABLES.values():
             # Nothing is read of the tables that repeat others, which may be most of a file.
             if table.since <= version and table.name not in schema.EXPANDED:

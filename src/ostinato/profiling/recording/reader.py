@@ -78,9 +78,12 @@ class _InColumns(Generic[_Rows]):
         return recording.table(self._rows)
 
 
-def open_recording(path: str | os.PathLike[str]) -> Recording:
-    """Open a file. It is data, whoever made it: nothing in it is executed and nothing is written."""
-    return Recording(opening.open_file(path))
+def open_recording(path: str | os.PathLike[str], *, pages: bool = True) -> Recording:
+    """Open a file. It is data, whoever made it: nothing in it is executed and nothing is written.
+
+    Without `pages`, damage is found in what is read, and not in the rest of the file.
+    """
+    return Recording(opening.open_file(path, pages=pages))
 
 
 class Recording:
