@@ -9,8 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := $(shell find src tests examples -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.metal')
 
-.PHONY: demo test test-cuda test-metal test-models test-dist coverage lint lint-workflows lint-page docs fuzz bench bench-advice \
-  bench-compare bench-live bench-tune bench-decode clean
+.PHONY: demo test test-cuda test-fleet test-metal test-models test-dist coverage lint lint-workflows lint-page docs fuzz bench bench-advice \
+  bench-compare bench-fleet bench-live bench-tune bench-decode clean
 
 demo: $(VENV)/base
 	$(BIN)/ostinato demo --force
@@ -26,6 +26,10 @@ test-cuda: $(VENV)/test
 # Decoders beside those of transformers; elsewhere these tests are skipped.
 test-models: $(VENV)/oracle
 	$(BIN)/python -m pytest tests/models
+
+# Stores behind URLs, reports, a cluster, exports; in `make test` those are skipped that need more than PyArrow.
+test-fleet: $(VENV)/fleet
+	$(BIN)/python -m pytest tests/fleet
 
 # On a Mac the GPU, elsewhere the simulator; prints a report to send back.
 test-metal: $(VENV)/metal
@@ -98,6 +102,10 @@ bench-compare: $(VENV)/base
 bench-live: $(VENV)/base
 	$(BIN)/python bench/live.py
 
+# A twentieth of the whole; the whole is bench/fleet.py --full.
+bench-fleet: $(VENV)/fleet
+	$(BIN)/python bench/fleet.py
+
 bench-tune: $(VENV)/base
 	$(BIN)/python bench/tune.py --device cpu --small
 
@@ -119,6 +127,10 @@ $(VENV)/test: $(BIN)/python pyproject.toml
 
 $(VENV)/oracle: $(BIN)/python pyproject.toml
 	$(INSTALL) -e '.[test,oracle]'
+	@touch $(VENV)/test $@
+
+$(VENV)/fleet: $(BIN)/python pyproject.toml
+	$(INSTALL) -e '.[test,fleet,dask,otel]' 'moto[s3,server]>=5'
 	@touch $(VENV)/test $@
 
 $(VENV)/metal: $(BIN)/python pyproject.toml

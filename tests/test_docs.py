@@ -156,6 +156,11 @@ def check_command_line(words: list[str]) -> None:
     command = main.get_command(group, words[0]) if words[0][0] != "-" else main
     assert command is not None, words
     context = click.Context(command, group, **command.context_settings)
+    if isinstance(command, click.Group) and command is not main and words[1:]:
+        inner = command.get_command(context, words[1])
+        assert inner is not None, words
+        command, words = inner, words[1:]
+        context = click.Context(command, context, **command.context_settings)
     with suppress(click.BadOptionUsage):  # a sentence may name an option without a value
         command.make_parser(context).parse_args(words[words[0][0] != "-" :])
 

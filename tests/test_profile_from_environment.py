@@ -174,3 +174,25 @@ def test_what_a_program_profiles_by_itself_is_its_own(dev: ost.Device, kernels: 
     with ost.settings.override(**gates), ost.profile() as prof:
         bump(dev, kernels)
     assert len(prof.recording().samples()) == 1
+
+
+def test_host_rank_and_pid_are_filled_into_the_name_of_the_file(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "{host}-{rank}-{pid}.ostinato"
+    done = script(PROGRAM, OSTINATO_PROFILE="1", OSTINATO_PROFILE_FILE=name, RANK="3", WORLD_SIZE="8")
+    assert done.returncode == 0, done.stderr
+    (file,) = tmp_path.glob("*.ostinato")
+    with recording.open_recording(file) as made:
+        process = made.processes[0]
+    assert file.name == f"{process.host}-3-{process.pid}.ostinato"
+
+
+@pytest.mark.parametrize(("host", "shown"), [("node 7/../x", "node_7_.._x"), ("..", "unknown"), ("a.b-c", "a.b-c")])
+def test_the_name_of_a_machine_is_one_part_of_a_path(monkeypatch: pytest.MonkeyPatch, host: str, shown: str) -> None:
+    monkeypatch.setattr("platform.node", lambda: host)
+    for names in recording.provenance._LAUNCHERS:
+        for variable in names:
+            monkeypatch.delenv(variable, raising=False)
+    assert recording.provenance.file_name("{host}-{rank}-{pid}", 7) == f"{shown}-none-7"

@@ -224,7 +224,7 @@ GATES: Mapping[str, Gate] = {
             "OSTINATO_PROFILE_FILE",
             _text,
             (),
-            "a file; {pid} becomes the process ID",
+            "a file; {host}, {rank} and {pid} become those of the process",
             "the recording's file (PROGRAM-PID.ostinato if only OSTINATO_PROFILE is set)",
         ),
         Gate(

@@ -31,6 +31,7 @@ from ..profiling.analyse.live import DISTURBED_FROM, Picture, Window
 from ..profiling.recording.database import remove
 from ..profiling.recording.following import Follower
 from ..profiling.recording.opening import check_replaceable
+from ..profiling.recording.provenance import file_name
 from ..profiling.report import console
 from ..profiling.report.live import MOST_KERNELS, as_line, picture_lines, print_picture
 from ..profiling.report.terminal import sentence_lines
@@ -219,7 +220,7 @@ def _watch_program(command: Sequence[str], path: Path, level: str, seconds: floa
     remove(path)  # a recording that is to be replaced is not the one to watch
     with _output() as output:
         process = _started(command, path, level, output)
-        path = Path(str(path).replace("{pid}", str(process.pid)))
+        path = Path(file_name(str(path), process.pid))
         view = _View(path, seconds)
         with _passing_on_signals(process):
             try:

@@ -49,9 +49,10 @@ def _gate() -> Recorder | None:
 
 def _opened(process: int, level: str, file: str) -> Profile | None:
     from .recording import SUFFIX
+    from .recording.provenance import file_name
     from .session import Profile  # a program that is not recorded does not load it
 
-    path = Path(os.path.abspath(file.replace("{pid}", str(process)) if file else f"{_program()}-{process}{SUFFIX}"))
+    path = Path(os.path.abspath(file_name(file, process) if file else f"{_program()}-{process}{SUFFIX}"))
     made = Profile(level_named(level), path)
     try:
         made.begin()

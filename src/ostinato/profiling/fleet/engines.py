@@ -100,7 +100,7 @@ class _Dask:
         # Not pure: the same recordings added twice are two tasks, each with files of its own.
         futures = {self._client.submit(task, item, pure=False, retries=_RETRIES): item for item in items}
         try:
-            for future in as_completed(list(futures)):
+            for future in as_completed(list(futures), loop=self._client.loop):
                 try:
                     yield futures[future], future.result()
                 except KilledWorker:

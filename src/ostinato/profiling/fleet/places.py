@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 _HIDDEN = "(hidden)"
-_USER = re.compile(r"(://)[^/@\s'\"]+@")
+_USER = re.compile(r"(://|\b)[^/@:\s'\"]+:[^/@\s'\"]+@|(://)[^/@\s'\"]+@")
 _SECRET = re.compile(
     r"((?:[\w-]*(?:secret|password|passwd|token|signature|credential|access[-_]?key|api[-_]?key)[\w-]*)[\"']?\s*[=:]\s*[\"']?)"
     r"[^\s&;,\"')]+",
@@ -35,7 +35,10 @@ _KEY_ID = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")
 
 def without_secrets(text: str) -> str:
     """The text without users and passwords of URLs, and without the values of what is named like a secret."""
-    return _KEY_ID.sub(_HIDDEN, _SECRET.sub(rf"\g<1>{_HIDDEN}", _USER.sub(rf"\g<1>{_HIDDEN}@", text)))
+    return _KEY_ID.sub(
+        _HIDDEN,
+        _SECRET.sub(rf"\g<1>{_HIDDEN}", _USER.sub(lambda found: f"{found[1] or found[2] or ''}{_HIDDEN}@", text)),
+    )
 
 
 def without_query(url: str) -> str:

@@ -110,6 +110,15 @@ def ranks() -> tuple[int | None, int | None, int | None]:
     return None, None, None
 
 
+def file_name(file: str, process: int) -> str:
+    """The name of a recording with `{host}`, `{rank}` and `{pid}` filled in; the rank is "none" without a launcher."""
+    rank = ranks()[0]
+    # One part of a path, whatever the machine is called.
+    name = re.sub(r"[^\w.-]", "_", platform.node()).lstrip(".") or "unknown"
+    file = file.replace("{host}", name).replace("{rank}", "none" if rank is None else str(rank))
+    return file.replace("{pid}", str(process))
+
+
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 

@@ -27,6 +27,7 @@ from .graph import graph
 from .head import head
 from .labels import labels
 from .material import Material, kernels, material
+from .ranks import ranks
 from .regions import regions
 from .roofline import roofline
 from .timeline import timeline
@@ -42,6 +43,7 @@ VIEWS: tuple[tuple[str, View], ...] = (
     ("what_if", what_if),
     ("labels", labels),
     ("regions", regions),
+    ("ranks", ranks),
 )
 """The views of a recording, in the order of their tabs: the key of its data, which names its script and its style
 too, and the function that makes the data."""
