@@ -48,6 +48,9 @@ kernel void small(device const float *x, device float *y, uint i [[thread_positi
   threadgroup_barrier(mem_flags::mem_threadgroup);
   y[i & 7] = p[i];
 }
+kernel void values(constant float &first, constant float &second, device float *y, uint i [[thread_position_in_grid]]) {
+  y[i] = (&first)[4 * i] + second;
+}
 kernel void wrong(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
   threadgroup float a[64], b[64];
   a[i] = x[0];
@@ -105,6 +108,45 @@ def test_an_access_out_of_bounds_is_found(
     (access,) = finding.accesses
     assert access.place is not None
     assert (access.place.line, access.thread) == (line, (thread, 0, 0))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_access_in_a_neighbour_is_found(dev: ost.Device, library: ost.Library, swapped: bool) -> None:
+    def launch_on_halves(threads: int) -> np.ndarray:
+        both = dev.array(np.arange(16, dtype=np.float32))
+        x, y = (both[8:], both[:8]) if swapped else (both[:8], both[8:])
+        encoder = dev.command_encoder()
+        encoder.dispatch(library["copy"], x, y, threads=threads, group_size=threads)
+        encoder.commit_and_wait()
+        return np.roll(both.numpy(), -8 if swapped else 0)
+
+    first = 8 if swapped else 0
+    assert launch_on_halves(8).tolist() == [*range(first, first + 8)] * 2
+    with pytest.raises(ost.KernelCheckError) as caught:
+        launch_on_halves(9)
+    (finding,) = caught.value.findings
+    assert "thread 8 of group 0 reads byte 32 of argument 0 'x', which has 32 bytes: right past its end" in str(finding)
+
+
+def test_an_access_beside_a_value_is_found(dev: ost.Device, library: ost.Library) -> None:
+    encoder = dev.command_encoder()
+    values, out = np.arange(2, dtype=np.float32), dev.zeros(8, np.float32)
+    encoder.dispatch(library["values"], values[0], values[1], out, threads=8, group_size=8)
+    with pytest.raises(
+        ost.KernelCheckError, match="thread 1 of group 0 reads 4 bytes beside argument 0 'first', a value"
+    ):
+        encoder.commit_and_wait()
+
+
+def test_what_a_kernel_wrote_before_it_was_stopped_is_there(dev: ost.Device, library: ost.Library) -> None:
+    both = dev.array(np.arange(16, dtype=np.float32))
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["copy"], both[:8], both[8:], threads=9, group_size=9)
+    submission = encoder.commit()
+    with pytest.raises(ost.KernelCheckError):
+        submission.wait()
+    both.accept()
+    assert both.numpy()[8:].tolist() == [*range(8)]
 
 
 def test_an_access_before_the_first_element_is_found(dev: ost.Device, library: ost.Library) -> None:

@@ -124,22 +124,23 @@ def _argument(command: Dispatch, binding: BufferBinding) -> str:
 
 
 def _out_of_bounds(command: Command, record: KernelFinding) -> tuple[str, str, str]:
-    """The argument nearest to an address that lies in none, the finding as text, and what to do."""
+    """The argument nearest to an address that lies in none, the finding as text, and what to do.
+
+    The runtime names it by its number, counted from 1: where neighbours were apart while the kernel ran, the address
+    alone would not say it.
+    """
     memory, access = record.memory, record.accesses[-1]
     does, place = _described(replace(access, place=None)), f", at {access.place}" if access.place is not None else ""
     advice = KINDS[record.kind].advice
     if memory.kind:
         return _variable(memory), f"{does} {_variable(memory)}, which lie in no array{place}", advice
     assert isinstance(command, Dispatch)
-    bindings = [binding for binding in command.bindings if isinstance(binding, BufferBinding)]
-
-    def gap(binding: BufferBinding) -> int:
-        return max(binding.address - memory.address, memory.address + memory.nbytes - binding.address - binding.nbytes)
-
-    nearest = min(bindings, key=gap, default=None)
-    if nearest is None or gap(nearest) > _FAR_BYTES:
+    nearest = command.bindings[record.value - 1] if record.value else None
+    if nearest is None or (isinstance(nearest, BufferBinding) and abs(memory.address - nearest.address) > _FAR_BYTES):
         return "", f"{does} {memory.nbytes} bytes at {memory.address:#x}, far from all arguments{place}", advice
-    name = _argument(command, nearest)
+    name = f"argument {nearest.index} {argument_name(command, nearest.index)}"
+    if not isinstance(nearest, BufferBinding):
+        return name, f"{does} {memory.nbytes} bytes beside {name}, a value{place}", advice
     offset = memory.address - nearest.address
     distance = offset - nearest.nbytes if offset >= 0 else -offset
     side = f"{distance} bytes past its end" if offset >= 0 else f"{distance} bytes before its start"

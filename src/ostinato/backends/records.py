@@ -17,6 +17,7 @@ RED_ZONE = 64
 """Bytes between the regions of threadgroup memory where kernels are checked."""
 _INLINE = 1 << 63
 _WRITTEN = 1 << 63
+_VALUE = 1 << 62
 _UNKNOWN = 2**32 - 1
 _DISPATCH, _BARRIER, _COPY, _FILL = range(4)
 _HEAD = struct.Struct("=2IQ14I")
@@ -126,9 +127,9 @@ def _pack_dispatch(command: Dispatch, checked: bool) -> bytes:
 
 
 def _view(binding: Binding) -> int:
-    written = isinstance(binding, BufferBinding) and binding.writes
-    nbytes = len(binding.data) if isinstance(binding, InlineBinding) else binding.nbytes
-    return nbytes | (_WRITTEN if written else 0)
+    if isinstance(binding, BufferBinding):
+        return binding.nbytes | (_WRITTEN if binding.writes else 0)
+    return _VALUE | (len(binding.data) if isinstance(binding, InlineBinding) else binding.nbytes)
 
 
 def _argument(binding: Binding) -> int | bytes:

@@ -37,13 +37,14 @@ struct Span {
 
 // What the accesses of a thread have in common until it passes a barrier, together because they are read together.
 struct alignas(32) Stamp {
-  Slot group_pass, simdgroup_pass;  // let it read threadgroup memory unseen, as one of its group and of its simdgroup
-  Slot slots[2];                    // for each Space
+  Slot group_permit,
+      simdgroup_permit;  // let it read threadgroup memory unseen, as one of its group and of its simdgroup
+  Slot slots[2];         // for each Space
 };
 
 // What hooks read of a worker's shadow, which begins with it.
 struct Glance {
-  // Threadgroup memory while its cells are 4 bytes, else none; without its last 16 bytes. Each cell has the pass of the
+  // Threadgroup memory while its cells are 4 bytes, else none; without its last 16 bytes. Each cell has the permit of the
   // threads that may read it and add nothing.
   uintptr_t arena;
   uint64_t arena_bytes;
@@ -80,7 +81,7 @@ template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *
       const Stamp &stamp = glance->stamps[w->lane];
       for (uint32_t i = 0; i < bytes / 4; ++i) {
         const Slot needed = glance->needed[offset / 4 + i];
-        if (needed != stamp.group_pass && needed != stamp.simdgroup_pass) return false;
+        if (needed != stamp.group_permit && needed != stamp.simdgroup_permit) return false;
       }
       return true;
     }

@@ -8,7 +8,8 @@
 //                                              with none following, when they are not known
 //               u32 shared_offsets[n_shared]
 //               u64 views[n_args + n_shared]   where views_at, from the start of the record, is not 0: the size of what
-//                                              each argument is bound to, 1 << 63 | size when the kernel may write
+//                                              each argument is bound to, 1 << 63 | size when the kernel may write,
+//                                              1 << 62 | size for a value
 //               inline bytes
 //   1 barrier
 //   2 copy      u64 source, target, bytes
@@ -26,7 +27,7 @@ namespace [[gnu::visibility("hidden")]] __ost {
 enum Kind : uint32_t { kind_dispatch, kind_barrier, kind_copy, kind_fill };
 
 constexpr uint32_t unknown_accesses = UINT32_MAX;
-constexpr uint64_t view_written = uint64_t(1) << 63;
+constexpr uint64_t view_written = uint64_t(1) << 63, view_value = uint64_t(1) << 62;
 
 struct Transfer {
   unsigned char *target;
@@ -57,6 +58,11 @@ struct Node {
   uint64_t least_claim;
   std::atomic<uint64_t> claimed, unfinished;
 };
+
+// The size of what an argument is bound to.
+inline uint64_t view_bytes(const Node *node, uint32_t argument) {
+  return node->views[argument] & ~(view_written | view_value);
+}
 
 // Reads `count` records, which fill `bytes` exactly, into zeroed nodes. Nodes refer to the records, whose inline
 // arguments become addresses. False when a record makes no sense.

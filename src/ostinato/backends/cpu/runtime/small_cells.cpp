@@ -7,10 +7,11 @@
 namespace __ost {
 namespace {
 
-constexpr uint32_t context_bits = 32 - lane_bits;
+constexpr uint32_t context_bits = 31 - lane_bits;
 constexpr uint32_t max_contexts = 1u << context_bits;
 constexpr uint32_t first_room = 1024;
-constexpr uint32_t shared_write = 12, its_bytes = 13;  // of a word in single bytes
+// Of a word in single bytes: the place of its second write, and the bit in the first write of each byte that it wrote.
+constexpr uint32_t shared_write = 12, has_second = 1u << 31;
 
 uint32_t place_of(const Contexts &contexts, Slot context) {
   // The number of the group is in the upper bits, which a product hands only upwards.
@@ -46,6 +47,7 @@ uint32_t packed(Contexts *contexts, Slot slot) {
 }
 
 Slot unpacked(const Contexts &contexts, uint32_t small) {
+  small &= ~has_second;
   return small ? contexts.known[small & (max_contexts - 1)] | Slot(small >> context_bits) << lane_at : 0;
 }
 
@@ -72,7 +74,7 @@ void drop_contexts(Contexts *contexts) {
 
 void load_cell(const Contexts &contexts, const uint32_t *word, uint32_t shift, uint32_t unit, Slot *cell) {
   for (uint32_t i = 0; i < slots_per_cell; ++i) cell[i] = unpacked(contexts, word[place(shift, unit, i)]);
-  if (!shift && !(word[its_bytes] >> unit & 1)) cell[1] = 0;
+  if (!shift && !(word[unit] & has_second)) cell[1] = 0;
 }
 
 void store_cell(Contexts *contexts, uint32_t *word, uint32_t shift, uint32_t unit, const Slot *before,
@@ -81,15 +83,16 @@ void store_cell(Contexts *contexts, uint32_t *word, uint32_t shift, uint32_t uni
     if (cell[i] == before[i]) continue;
     const uint32_t small = packed(contexts, cell[i]);
     uint32_t &kept = word[place(shift, unit, i)];
-    if (!shift && i == 1) {
-      uint32_t &bytes = word[its_bytes];
-      if (!small) {
-        bytes &= ~(1u << unit);
-        continue;
-      }
-      bytes = (kept == small ? bytes : 0) | 1u << unit;
+    if (!shift && i == 0) {
+      kept = (kept & has_second) | small;
+    } else if (!shift && i == 1) {
+      if (kept != small && small)
+        for (uint32_t other = 0; other < 4; ++other) word[other] &= ~has_second;
+      if (small) kept = small, word[unit] |= has_second;
+      else word[unit] &= ~has_second;
+    } else {
+      kept = small;
     }
-    kept = small;
   }
 }
 

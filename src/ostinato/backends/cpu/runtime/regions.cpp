@@ -1,0 +1,132 @@
+// Regions, variables of threadgroup memory, and tracked memory of the device.
+#include "regions.h"
+
+#include <stdlib.h>
+
+#include "arguments.h"
+
+namespace __ost {
+namespace {
+
+constexpr uint32_t max_images = 4096;
+
+struct Image { uintptr_t begin, end; };
+Image images[max_images];
+std::atomic<uint32_t> n_images;
+
+inline void set_written(unsigned char *state, uint64_t bytes) {
+  if (bytes == 4) memset(state, byte_written, 4);
+  else memset(state, byte_written, bytes);
+}
+
+}  // namespace
+
+Memory memory_at(const Shadow *shadow, const Region &region, const KernelAccess &access) {
+  Memory memory = {at_home(region, access.address), access.bytes, nullptr, 0, memory_device};
+  if (region.space == device_space) return memory;
+  memory.kind = memory_threadgroup;
+  memory.offset = access.address - region.begin;
+  // The variable that it lies in, or that ends before it.
+  for (uint32_t i = 0; i < shadow->n_variables; ++i) {
+    const Variable &variable = shadow->variables[i];
+    const uint64_t offset = access.address - variable.begin;
+    if (variable.begin <= access.address && (!memory.name || offset < memory.offset))
+      memory.name = variable.name, memory.offset = offset;
+  }
+  return memory;
+}
+
+void stop(Worker *w, const Region *region, const KernelAccess &access) {
+  Overrun overrun = {};
+  Memory memory;
+  if (region && region->space == threadgroup_space) {
+    memory = memory_at(w->shadow, *region, access);
+  } else {
+    overrun = nearest_argument(w->shadow, access.address, access.bytes);
+    memory = {overrun.address, access.bytes, nullptr, 0, memory_none};
+  }
+  report(w->findings, found_out_of_bounds, Touch{}, touch_here(w, access.site, access.how), memory, overrun.argument);
+  __builtin_trap();
+}
+
+void check_written(Worker *w, const Region &region, const KernelAccess &access) {
+  unsigned char *state = region.state + (access.address - region.begin);
+  if (memchr(state, byte_outside, access.bytes)) stop(w, &region, access);
+  // What reads and writes reads first. A copy of an object contains its padding, so one written byte is enough.
+  const bool reads = !(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces));
+  const bool none_written = !memchr(state, byte_written, access.bytes);
+  if (reads && none_written)
+    report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
+           memory_at(w->shadow, region, access), 0);
+  if (none_written || access.how & how_write) set_written(state, access.bytes);  // reported once for each byte
+}
+
+unsigned char *state_at(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (uint32_t i = 0; i < shadow->n_tracked; ++i) {
+    const Tracked &known = shadow->tracked[i];
+    if (known.begin <= begin && begin + bytes <= known.end) return known.state + (begin - known.begin);
+  }
+  return nullptr;
+}
+
+bool is_own(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  for (int i = 0; i < 3; ++i)
+    if (begin - shadow->internal_begin[i] < shadow->internal_end[i] - shadow->internal_begin[i]) return true;
+  for (uint32_t i = n_images.load(std::memory_order_acquire); i-- > 0;)
+    if (begin - images[i].begin < images[i].end - images[i].begin && bytes <= images[i].end - begin) return true;
+  return false;
+}
+
+void add_variable(Shadow *shadow, uintptr_t begin, uint64_t bytes, const char *name) {
+  if (shadow->n_variables == max_variables) __builtin_trap();
+  shadow->variables[shadow->n_variables++] = {begin, bytes, name};
+}
+
+void track(Shadow *shadow, uintptr_t begin, uint64_t bytes, const unsigned char *unwritten) {
+  for (uint32_t i = 0; i < shadow->n_tracked; ++i)
+    if (shadow->tracked[i].begin == begin) {
+      free(shadow->tracked[i].state);
+      shadow->tracked[i--] = shadow->tracked[--shadow->n_tracked];
+    }
+  if (!bytes) return;
+  if (shadow->n_tracked == shadow->tracked_room) {
+    const uint32_t room = shadow->tracked_room ? 2 * shadow->tracked_room : 64;
+    Tracked *grown = static_cast<Tracked *>(realloc(shadow->tracked, room * sizeof(Tracked)));
+    if (!grown) return;  // not tracked counts as written
+    shadow->tracked = grown;
+    shadow->tracked_room = room;
+  }
+  unsigned char *state = static_cast<unsigned char *>(malloc(bytes));
+  if (!state) return;
+  memset(state, byte_unwritten, bytes);
+  for (uint64_t i = 0; unwritten && i < bytes; ++i) state[i] = unwritten[i] ? byte_unwritten : byte_written;
+  shadow->tracked[shadow->n_tracked++] = {begin, begin + bytes, state};
+}
+
+void read_unwritten(const Shadow *shadow, uintptr_t begin, uint64_t bytes, unsigned char *unwritten) {
+  const unsigned char *state = state_at(shadow, begin, bytes);
+  for (uint64_t i = 0; i < bytes; ++i) unwritten[i] = state && state[i] == byte_unwritten;
+}
+
+void note_written(Shadow *shadow, uintptr_t begin, uint64_t bytes) {
+  if (unsigned char *state = state_at(shadow, begin, bytes)) memset(state, byte_written, bytes);
+}
+
+void note_transfer(Shadow *shadow, const Node *node) {
+  if (node->kind != kind_copy && node->kind != kind_fill) return;
+  const Transfer &t = node->transfer;
+  unsigned char *target = state_at(shadow, uintptr_t(t.target), t.bytes);
+  const unsigned char *source = node->kind == kind_copy ? state_at(shadow, uintptr_t(t.source), t.bytes) : nullptr;
+  if (target && source) memmove(target, source, t.bytes);  // a copy is as unwritten as what it copies
+  else if (target) memset(target, byte_written, t.bytes);
+}
+
+void add_image(uintptr_t begin, uintptr_t end) {
+  static std::atomic<uint32_t> taken;
+  const uint32_t at = taken.fetch_add(1);
+  if (at >= max_images) return;
+  images[at] = {begin, end};
+  n_images.store(at + 1, std::memory_order_release);
+}
+
+}  // namespace __ost
