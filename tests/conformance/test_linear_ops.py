@@ -168,8 +168,7 @@ def test_rows_of_a_quantised_table_are_looked_up(dev: ost.Device, form: ops.Form
     assert np.isnan(out.numpy()[3]).all()
 
 
-@pytest.mark.parametrize("form", [ops.FORMATS["Q6_K"], AFFINE], ids=lambda form: form.name)
-@pytest.mark.parametrize("tokens", [1, 11])
+@pytest.mark.parametrize(("form", "tokens"), [(ops.FORMATS["Q6_K"], 11), (AFFINE, 1)], ids=["many", "one"])
 def test_quantised_matrices_are_multiplied(dev: ost.Device, form: ops.Format, tokens: int) -> None:
     for rows, width in ((1, 256), (33, 768)):
         packed, weight = blocks(form, (rows, width), 11)
@@ -178,9 +177,8 @@ def test_quantised_matrices_are_multiplied(dev: ost.Device, form: ops.Format, to
         near(out, product(weight, x), scale=4 * np.sqrt(width))
 
 
-@pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: dtype.name)
-def test_a_quantised_matrix_multiplies_every_type(dev: ost.Device, dtype: np.dtype[Any]) -> None:
-    form = ops.FORMATS["Q8_0"]
+def test_a_quantised_matrix_multiplies_other_types_than_float(dev: ost.Device) -> None:
+    form, dtype = ops.FORMATS["Q8_0"], DTYPES[2]
     packed, weight = blocks(form, (5, 96), 13)
     x, out = values((96,), dtype, 14), dev.zeros(5, dtype)
     run(dev, ops.matvec_blocks, form, dev.array(packed), dev.array(x), out)
@@ -219,7 +217,7 @@ def test_experts_of_many_tokens_are_read_once_for_all_of_them(dev: ost.Device, f
         near(out, expected, scale=8)
 
 
-PACKED = list(ops.FORMATS) if os.environ.get("ALL_AS_VECTORS") else ["Q3_K", "Q5_1"]
+PACKED = list(ops.FORMATS) if os.environ.get("ALL_AS_VECTORS") else ["Q3_K"]
 
 
 @pytest.mark.parametrize("name", PACKED)
