@@ -18,8 +18,6 @@ template <class A> OST_FN int dot_add(metal::vec<A, 4> a, metal::vec<char, 4> b,
 namespace ostinato {
 
 OST_FN int dot_add(metal::vec<char, 4> a, metal::vec<char, 4> b, int sum) { return __ost::dot_add(a, b, sum); }
-OST_FN int dot_add(metal::vec<unsigned char, 4> a, metal::vec<char, 4> b, int sum) {
-  return __ost::dot_add(a, b, sum);
-}
+OST_FN int dot_add(metal::vec<unsigned char, 4> a, metal::vec<char, 4> b, int sum) { return __ost::dot_add(a, b, sum); }
 
 }  // namespace ostinato
