@@ -70,12 +70,13 @@ struct Step {
   uint64_t key;  // site << 32 | iteration
 };
 
-// A lane that is not running. The other registers are saved by the compiler, which knows that a hop destroys them.
+// A lane that is not running. A hop saves two registers by itself, because inline assembly cannot name them as
+// destroyed; the compiler saves those of the others that it needs.
 struct Context {
   void *stack;
   void *resume;
-  void *frame;  // rbp, x29: a hop cannot tell the compiler that it destroys
-  void *base;   // rbx, x19: these two
+  void *frame;  // rbp, x29
+  void *base;   // rbx, x19
 };
 
 struct alignas(64) Worker {

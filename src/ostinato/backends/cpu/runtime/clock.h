@@ -1,4 +1,4 @@
-// The clock of all timestamps, and the polite way to poll.
+// The clock of all timestamps, and how to poll without holding up other threads.
 #ifndef OSTINATO_CLOCK_H
 #define OSTINATO_CLOCK_H
 

@@ -24,7 +24,7 @@ void limit_log(Device *, uint64_t bytes);
 // Runs what is queued, then ends the workers.
 void close_device(Device *);
 
-// Wakes a worker ahead of a submission that takes a while to prepare: it arrives about when the work does.
+// Wakes a worker ahead of a submission that takes a while to prepare: it is awake about when the work is queued.
 void expect_work(Device *);
 
 // On a checked device, at any time: memory that nobody has written yet (or that is gone, with no bytes), and bytes that

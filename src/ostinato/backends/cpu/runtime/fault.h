@@ -17,7 +17,7 @@ constexpr int fault_signals[] = {
     SIGTRAP,  // what a compiler's trap instruction raises on arm, and a single step (float_traps.h) elsewhere
 };
 
-// What was wrong with the access to the address, where the processor says so; or that it was the address itself.
+// What was wrong with an access, where the processor says so; `access_no_address`: no memory can have that address.
 enum FaultAccess : uint32_t { access_unknown, access_read, access_write, access_misaligned, access_no_address };
 
 struct Fault {

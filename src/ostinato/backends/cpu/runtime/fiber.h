@@ -35,8 +35,8 @@
 namespace __ost {
 
 #ifndef __OST_VECTOR
-// Only inside a fiber. All stacks of a worker lie in the aligned region whose base it occupies. Volatile so that it
-// is computed anew after a hop: kept across one it would be fetched from the stack, late.
+// Only inside a fiber. All stacks of a worker lie in the aligned region whose base it occupies. Volatile, so
+// that it is computed again after a hop: loading a saved copy from the new stack would be slower.
 __OST_INLINE Worker *worker() {
   uintptr_t sp;
 #if defined(__x86_64__)
@@ -57,9 +57,9 @@ __OST_INLINE uint32_t lane_id() { return worker()->lane % simd_width; }
 static void show_position(const Worker *w);
 #endif
 
-// Suspends `lane` and resumes `next`; returns when someone hops back to `lane`. Worker and lane are the same then
-// as before, but come back in registers: whoever hops here has just had both in hand. The registers are those of a
-// first and second argument, so that a fresh lane can start as a plain function.
+// Suspends `lane` and resumes `next`; returns when another lane hops back to `lane`. Worker and lane are unchanged
+// then, and are passed in registers by the lane that hops, which has both. The registers are those of a first and
+// second argument, so that a new lane can start as a plain function.
 __OST_INLINE void hop(Worker *&w, uint32_t &lane, uint32_t next) {
   Context *from = &w->context[lane], *to = &w->context[next];
   w->lane = next;
@@ -156,8 +156,8 @@ extern "C" __attribute__((noinline, visibility("hidden"), used)) inline void __o
   hop(w, lane, __OST_LIKELY(w->ready) ? take_ready(w, lane) : w->schedule(w));
 }
 #else
-// threadgroup_barrier: waits for every lane of the group that has not returned. Being neither ready nor parked is
-// all there is to standing at the barrier.
+// threadgroup_barrier: waits for every lane of the group that has not returned. A lane that has
+// not returned and is neither ready nor parked is at the barrier.
 __OST_UNSEEN void group_barrier(Site) {
   Worker *w = worker();
   uint32_t lane = w->lane;

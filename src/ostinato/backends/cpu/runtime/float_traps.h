@@ -22,7 +22,7 @@ enum FloatEvent : uint32_t { float_invalid = 1, float_divided_by_zero, float_ove
 // From now on, for the calling thread. A jump out of a signal handler ends it.
 void raise_float_traps();
 
-// For the handler of signals: whether this is one of these signals, and has been seen to.
+// For the handler of signals: whether this was one of these signals, which is then handled.
 bool on_float_trap(Worker *, int signal, siginfo_t *, void *context);
 
 }  // namespace __ost

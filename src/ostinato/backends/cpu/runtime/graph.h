@@ -8,11 +8,10 @@
 //   next_offer, least_claim, claimed, unfinished
 //                 Written in every run before they are read.
 //   roots         An array that nobody writes to; a device counts how many of them it has given out.
-// A worker counts what it completed only once it is done with the nodes, so when a run ends, one kind of worker may
-// still be in there: one that was offered a part of a shared node and is about to find nothing left to claim. It reads
-// the node, perhaps for a last time after the run has ended, and would take the next run's node for its own. Hence
-// workers are counted as visitors, and begin_run waits until there are none. The wait is short: a visitor like that
-// has a handful of instructions to go, and takes no lock.
+// A worker counts what it completed only once it is done with the nodes, so when a run ends, a worker may
+// still be reading a node: one that was offered a part of a shared node and finds nothing left to claim. If the next
+// run began meanwhile, it would claim a part of that run. So such workers are counted as visitors, and begin_run waits
+// until there are none. The wait is short: a visitor has a few instructions to go, and takes no lock.
 //
 // The values of parameters come with each replay. They are kept with its submission until it starts, and then copied
 // to where the arguments of all dispatches that use them point; so one copy serves any number of nodes, and replays
@@ -53,7 +52,7 @@ struct Graph {
   uint64_t value_bytes;   // of a replay
   unsigned char *values;  // of the run: each parameter's start on a cache line
 
-  uint64_t run;                   // number of the one that goes on, or was last
+  uint64_t run;                   // number of the current run, or of the last one
   std::atomic<uint64_t> holders;  // owners << 32 | visitors
 };
 

@@ -49,7 +49,7 @@ struct Node {
 
   // Its place in the graph.
   uint32_t n_blockers;
-  std::atomic<uint32_t> blockers;  // nodes that have to complete first, still
+  std::atomic<uint32_t> blockers;  // nodes that must complete first and have not
   uint32_t first_successor, end_successor;
 
   // While it waits on offer, and once several workers may take part; graph.h says what becomes of it in the next run.
@@ -68,7 +68,7 @@ inline uint64_t view_bytes(const Node *node, uint32_t argument) {
 // arguments become addresses. False when a record makes no sense.
 bool read_records(unsigned char *records, uint64_t bytes, Node *nodes, uint32_t count);
 
-// Has an inline argument of a dispatch point somewhere else; false when it is none.
+// Points an inline argument of a dispatch to another address; false when the argument is not inline.
 bool redirect_argument(Node *, uint32_t argument, const void *to);
 
 // Tells the hazard engine what a node touches. False when memory is short.

@@ -1,4 +1,4 @@
-// A submission: one run of a graph, from the call that queues it until its outcome has been looked at.
+// A submission: one run of a graph, from the call that queues it until its outcome has been read.
 #ifndef OSTINATO_SUBMISSION_H
 #define OSTINATO_SUBMISSION_H
 
@@ -25,7 +25,7 @@ struct Submission {
   pthread_mutex_t mutex;
   pthread_cond_t completed;
   std::atomic<bool> done;
-  std::atomic<bool> failed;   // a kernel of it faulted: the rest of it passes through
+  std::atomic<bool> failed;   // a kernel of it faulted: its other nodes complete without running
   std::atomic<bool> skipped;  // it is not to be run
   uint32_t error;
   Fault fault;
@@ -38,7 +38,7 @@ struct Submission {
   std::atomic<uint64_t> lost_ns;    // the part of that in which the system ran something else on their cores
   uint64_t sequence;                // from 1, in the order in which they start
   std::atomic<uint32_t> joined;     // workers that took part; these and the next are zero without samples
-  std::atomic<uint64_t> late_ns;    // how long after its start they did, added up
+  std::atomic<uint64_t> late_ns;    // sum of how long after its start they joined
 };
 
 // NULL when memory is short. The submission becomes an owner of the graph, the caller owns one reference to the
