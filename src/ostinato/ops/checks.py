@@ -41,6 +41,11 @@ def prefers_plain(encoder: CommandEncoder) -> bool:
     return encoder._queue.backend.capabilities.plain_loops
 
 
+def prefers_tensors(encoder: CommandEncoder) -> bool:
+    """Whether matrices of half and bfloat are best multiplied by `matmul2d` on the encoder's device."""
+    return encoder._queue.backend.capabilities.multiplies_tensors
+
+
 def check_buffers(name: str, *buffers: Buffer) -> None:
     """Raises `ArgumentError` for what is not a buffer, or is empty."""
     for buffer in buffers:

@@ -24,6 +24,7 @@ from .checks import (
     find,
     is_aligned,
     prefers_plain,
+    prefers_tensors,
     type_ending,
 )
 from .choices import choose
@@ -246,7 +247,7 @@ def matmul(encoder: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> N
             "threads": (-(-rows // _TILE_ON_CPU[0]), -(-tokens // _TILE_ON_CPU[1])),
             "group_size": (together, 1),
         }
-    elif encoder._queue.backend.capabilities.multiplies_tensors and ending != "float":
+    elif prefers_tensors(encoder) and ending != "float":
         tile = _tile(tokens, rows, encoder._queue.backend.capabilities.workers)
         source, kernel = "matmul", "_".join(map(str, (kernel, *tile)))
         grid = {"groups": (-(-rows // tile[1]), -(-tokens // tile[0])), "group_size": 32 * tile[2]}

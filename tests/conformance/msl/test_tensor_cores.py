@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from launching import HEAD, launch
+from op_cases import run
+from ostinato import ops
 
 DTYPES: dict[str, Any] = {"half": np.float16, "bfloat": ml_dtypes.bfloat16, "float": np.float32}
 FLAGS = {False: "false", True: "true"}
@@ -157,3 +159,24 @@ def test_lanes_are_numbered_beside_matrices_as_elsewhere(dev: ost.Device, thread
         out = np.zeros((threads, 24), np.uint32)
         results.append(launch(dev, dev.library(source)["lanes"], out, threads=threads, group_size=group_size))
     np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize(("rows", "width", "tokens"), [(70, 136, 70), (33, 47, 3), (300, 64, 129)])
+def test_matmul_by_tensors(
+    dev: ost.Device, monkeypatch: pytest.MonkeyPatch, rows: int, width: int, tokens: int
+) -> None:
+    monkeypatch.setattr(ops.linear, "prefers_plain", lambda encoder: False)
+    monkeypatch.setattr(ops.linear, "prefers_tensors", lambda encoder: True)
+    monkeypatch.setattr("ostinato.native.toolchain.find_clang", lambda: None)  # fibers: compiled in less time
+    rng = np.random.default_rng(3)
+    weight, x = small(rng, DTYPES["bfloat"], rows, width), small(rng, DTYPES["bfloat"], tokens, width)
+    out = dev.zeros((tokens, rows), DTYPES["bfloat"])
+    run(dev, ops.matmul, dev.array(weight), dev.array(x), out)
+    expected = (x.astype(np.float64) @ weight.astype(np.float64).T).astype(DTYPES["bfloat"])
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_tiles_are_chosen_by_what_the_busiest_worker_has_to_do() -> None:
+    assert ops.linear._tile(4096, 4096, 132)[:2] == (128, 256)
+    assert ops.linear._tile(128, 2048, 132)[:2] == (64, 64)
+    assert ops.linear._tile(512, 3072, 132)[:2] == (128, 128)
