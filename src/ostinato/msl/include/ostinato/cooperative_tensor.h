@@ -150,19 +150,13 @@ template <class T, class Extents, class Layout> struct cooperative_tensor {
   OST_FN void store(const tensor<U, Sizes, tensor_inline, Tags...> &to) const {
 #ifdef OST_WIDE_STORES
     typedef vec<remove_cv_t<U>, 4> Four;
-    if (Layout::fragmented && to.__strides[0] == 1 &&
+    if (Layout::fragmented && to.__strides[0] == 1 && int(to.get_extent(0)) >= Layout::across * 16 &&
+        int(to.get_extent(1)) >= Layout::down * 16 &&
         ((uint64_t(to.__data) | uint64_t(to.__strides[1]) * sizeof(U)) & (sizeof(Four) - 1)) == 0) {
       OST_EACH_ELEMENT
-      for (int i = 0; i < Layout::capacity; i += 4) {
-        const __ost::matrix_place at = Layout::place(i);
-        if (at.row >= int(to.get_extent(1))) continue;
-        if (at.column + 3 < int(to.get_extent(0)))
-          *reinterpret_cast<Four *>(__address(to, at)) =
-              Four(U(__elements[i]), U(__elements[i + 1]), U(__elements[i + 2]), U(__elements[i + 3]));
-        else
-          for (int j = 0; j < 3; j++)
-            if (at.column + j < int(to.get_extent(0))) __address(to, at)[j] = U(__elements[i + j]);
-      }
+      for (int i = 0; i < Layout::capacity; i += 4)
+        *reinterpret_cast<Four *>(__address(to, Layout::place(i))) =
+            Four(U(__elements[i]), U(__elements[i + 1]), U(__elements[i + 2]), U(__elements[i + 3]));
       return;
     }
 #endif

@@ -14,7 +14,7 @@ OST_FN constexpr Site scope_site() { return Site{all_lanes}; }
 // Loops over the elements that a thread holds, which are in registers, and over the products of a sum.
 #define OST_EACH_ELEMENT _Pragma("unroll")
 #define OST_EACH_PRODUCT _Pragma("unroll 4")
-// Four neighbours of a row are stored at once where they may be.
+// Four neighbours of a row are stored at once where the whole matrix is.
 #define OST_WIDE_STORES
 
 #include "tensor.h"
