@@ -1,6 +1,7 @@
 // <metal_simdgroup_matrix>: 8 x 8 matrices spread over the lanes of a simdgroup. Products are computed in float; lanes that
-// do not take part count as zero. What a lane holds, and how tiles are read, written and multiplied, is in
-// simdgroup_tile.h with simdgroup_matrix_cpu.h or simdgroup_matrix_cuda.h, or in simdgroup_matrix_vector.h.
+// do not take part count as zero, except on tensor cores, which need all of them. What a lane holds, and how tiles are
+// read, written and multiplied, is in simdgroup_tile.h with simdgroup_matrix_cpu.h or simdgroup_matrix_cuda.h, or in
+// simdgroup_matrix_vector.h.
 #pragma once
 
 namespace metal {
