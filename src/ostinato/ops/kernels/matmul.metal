@@ -32,9 +32,7 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
     TILED(T, 128, 256, 8)                                                                                             \
     TILED(T, 128, 128, 8)                                                                                             \
     TILED(T, 64, 128, 4)                                                                                              \
-    TILED(T, 64, 128, 8)                                                                                              \
-    TILED(T, 64, 64, 4)                                                                                               \
-    TILED(T, 64, 64, 8)
+    TILED(T, 64, 64, 4)
 
 INSTANCES(half)
 INSTANCES(bfloat)
