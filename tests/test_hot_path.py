@@ -193,6 +193,7 @@ def test_a_watched_profiled_or_serial_replay_is_seen(device: ost.Device, monkeyp
 def test_memory_is_given_back_when_the_replays_that_use_it_are_done(device: ost.Device) -> None:
     run, x = adder(device)
     backing = weakref.ref(x._allocation())
+    run.replay(by=0).wait()
     queue = sys.getrefcount(device._queue)
     submissions = run.replay_many(by=range(50))
     submissions[-1].wait()

@@ -226,17 +226,23 @@ class Replayable:
         if len(set(counts.values())) > 1:
             numbers = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise ArgumentError(f"replay_many: every parameter has the same number of values; got {numbers}")
-        submissions: list[Submission] = []
         (count,) = set(counts.values())
-        if label is None and self._start is not None:
-            submissions = self._start.start_many(lists, 0) or []
-        rest = [{name: given[at] for name, given in lists.items()} for at in range(len(submissions), count)]
         if label is not None:
             check_label(label)
-        elif rest:
-            label = self.graph.label
-        for block, each in [(self._values(each)[0], each) for each in rest]:
-            submissions.append(self._replay(block, each, {}, label, False))
+        native = self._start if label is None else None
+        submissions = None if native is None else native.start_many(lists, 0)
+        each = [{name: given[at] for name, given in lists.items()} for at in range(len(submissions or ()), count)]
+        label = self.graph.label if label is None else label
+        blocks = [self._values(values)[0] for values in each]  # all of them before one starts
+        first = count - len(each)
+        submissions = submissions or []
+        while len(submissions) < count:
+            at = len(submissions) - first
+            submissions.append(self._replay(blocks[at], each[at], {}, label, False))
+            # Native code may go on where the first had to make memory resident, or to wait for room.
+            more = native.start_many(lists, len(submissions)) if native is not None else None
+            native = native if more else None
+            submissions += more or []
         return submissions
 
     def _replay(
