@@ -14,15 +14,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+# The folder of this file has a module with the name of a package, so it is looked through only afterwards.
+_HERE = sys.path.pop(0)
+with suppress(ImportError):
+    import cuda.bindings  # noqa: F401
 import numpy as np
 
 import ostinato as ost
-from harness import Table, interleaved, median, report
 from ostinato import models
+
+sys.path.append(_HERE)
+
+from harness import Table, interleaved, median, report
 
 COUNT = 1_000
 SIZES = (10, 100, 1_000, 10_000, 100_000)
