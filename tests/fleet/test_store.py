@@ -157,7 +157,8 @@ def test_damaged_foreign_and_newer_files_are_set_aside_with_the_reason_and_count
     assert "not a database" in reasons["text.ostinato"]
     assert "checksum" in reasons[rotten.name]
     assert "malformed" in reasons[cut.name]
-    assert len(fleet.open_store(tmp_path / "store").state().aside) == 5
+    state = fleet.open_store(tmp_path / "store").state()
+    assert (len(state.aside), state.number) == (5, 1)
     assert [row["file"] for row in rows(tmp_path / "store", "runs")] == [good.name]
 
 

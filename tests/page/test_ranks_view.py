@@ -32,7 +32,7 @@ def job(count: int = 4, rounds_each: int = 5) -> Columns:
             made.region("step", t + rank, t + 100_000 + 1000 * rank + (50_000 if rank == 2 else 0))
     columns = made.columns()
     owners = [process for process in range(count) for _ in range(rounds_each + (count - 1 - process == 2))]
-    known = dict.fromkeys(Origin.__slots__) | {"host": "node", "pid": 1, "program": "", "began": ""}
+    known: dict[str, Any] = dict.fromkeys(Origin.__slots__) | {"host": "node", "pid": 1, "program": "", "began": ""}
     known |= {"version": "", "revision": "", "cores": (None, None), "load": (None, None)}
     origins = tuple(
         Origin(**{**known, "name": f"rank {count - 1 - at}", "rank": count - 1 - at}) for at in range(count)

@@ -70,7 +70,6 @@ class Figures:
         self._sums = Sums()
         self._lock = threading.Lock()  # between adding up and reading; never taken by a thread of the program
         self._lists: weakref.WeakKeyDictionary[CommandList, _List] = weakref.WeakKeyDictionary()
-        self._begun: dict[int, tuple[str, int]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._add_up, name="ostinato-export", daemon=True)
         self._thread.start()

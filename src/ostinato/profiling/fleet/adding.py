@@ -36,11 +36,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A task: recordings to be read, and what the store holds already."""
+    """A task: recordings to be read, and what the store holds already; a task elsewhere reads that itself."""
 
     store: str
     paths: tuple[str, ...]
-    known: dict[int, str] = field(repr=False)
+    known: dict[int, str] | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ def add(
     store = open_store(url, create=True)
     state, known = store.consistently(lambda state: (state, known_processes(store, state)))
     total = Added()
-    batches = [_Batch(os.fspath(url), paths, known) for paths in _batches(files)]
+    passed = known if engine.workers == 1 else None
+    batches = [_Batch(os.fspath(url), paths, passed) for paths in _batches(files)]
     for batch, built in engine.run(build, batches):
         state = _commit(store, state, batch, built, known, total)
         progress(f"{total.recordings + total.known + len(total.aside):,} of {len(files):,} recordings")
@@ -99,7 +100,7 @@ def _commit(store: Store, state: State, batch: _Batch, built: Built, known: dict
     """Make what a task built count; where others added the same meanwhile, it is built again without that."""
     for _ in range(_MOST_TRIES):
         if known.keys().isdisjoint(built.processes):
-            if not built.parts and not built.aside:
+            if not built.parts and {each.key for each in built.aside} <= {each.key for each in state.aside}:
                 after: State | None = state
             else:
                 after = store.commit(state, built.parts, aside=built.aside, processes=built.processes)
@@ -147,7 +148,10 @@ def _batches(files: Sequence[Path]) -> Iterator[tuple[str, ...]]:
 def build(batch: _Batch) -> Built:
     """The task: read recordings and write their rows, to be committed by the caller."""
     store = open_store(batch.store, create=True)
-    known = dict(batch.known)
+    there_before = batch.known
+    if there_before is None:
+        there_before = store.consistently(lambda state: known_processes(store, state))
+    known = dict(there_before)
     mine: dict[int, str] = {}
     waiting: list[Run] = []
     parts: list[Part] = []

@@ -164,7 +164,7 @@ def _tail(least: int, count: int, part: float) -> float:
     return sum(math.comb(count, k) * part**k * (1 - part) ** (count - k) for k in range(least, count + 1))
 
 
-def changes(runs: Runs, effects: Floats, hosts: list[Slow], same: Ints) -> tuple[list[Change], int]:
+def changes(runs: Runs, hosts: list[Slow], same: Ints) -> tuple[list[Change], int]:
     """Where kernels became slower or faster, largest first, and how many series were looked at."""
     known = {(slow.work, slow.device, slow.name): math.log1p(slow.slower.estimate) for slow in hosts}
     offsets = np.array([known.get((run["work"], run["device"], run["host"]), 0.0) for run in runs.facts])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..analyse.columns import Floats, Ints
 from .engines import Engine
+from .places import telling
 from .querying import Wanted, ask, connect
 from .store import Part, State, Store, open_store
 
@@ -73,7 +74,8 @@ def gather(store: Store, url: str | os.PathLike[str], state: State, wanted: Want
 
 def read_partitions(task: _Task) -> Runs:
     """The task: the rows of some partitions that are asked about."""
-    connection = connect(open_store(task.store), task.parts)
+    store = open_store(task.store)
+    connection = connect(store, task.parts)
     try:
         said, values = task.wanted.condition()
         found = ask(
@@ -85,11 +87,12 @@ def read_partitions(task: _Task) -> Runs:
             run["version"] = _version(run)
             run["work"] = work(run["program"])
         chosen, more = ("", []) if task.wanted.kernel is None else ("AND kernels.kernel = ?", [task.wanted.kernel])
-        rows = connection.sql(
-            "SELECT kernels.kernel::VARCHAR AS kernel, run, p50_ns, p99_ns, kernels.samples, total_ns FROM kernels"
-            f" WHERE run IN (SELECT run FROM runs WHERE {said}) {chosen}",
-            params=[*values, *more],
-        ).to_arrow_table()
+        with telling(store.place, "read its kernels"):
+            rows = connection.sql(
+                "SELECT kernels.kernel::VARCHAR AS kernel, run, p50_ns, p99_ns, kernels.samples, total_ns FROM kernels"
+                f" WHERE run IN (SELECT run FROM runs WHERE {said}) {chosen}",
+                params=[*values, *more],
+            ).to_arrow_table()
     finally:
         connection.close()
     kernel = rows.column("kernel").combine_chunks().dictionary_encode()

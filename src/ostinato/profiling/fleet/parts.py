@@ -23,7 +23,7 @@ from .store import Part, Store, device_code, new_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROW_GROUP = 1 << 16
+ROW_GROUP = 1 << 15
 _SLICE_ROWS = 3_000_000
 """How many rows a merge holds at once, unless one kernel has more."""
 

@@ -73,8 +73,7 @@ class Contents:
 def read(path: Path) -> Contents:
     """Everything of a recording that a store holds. `RecordingError` says why it cannot be taken."""
     with open_recording(path, pages=False) as recording:
-        with opening.reading(path):
-            writer = opening.is_live(recording._connection)
+        writer = recording.live_writer()
         if writer is not None:
             raise RecordingError(f"process {writer} is still recording into it; add it when that has ended")
         if recording.sample_count > MOST_SAMPLES:

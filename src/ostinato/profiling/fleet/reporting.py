@@ -75,7 +75,7 @@ def _report(store: Store, state: State, runs: Runs, wanted: Wanted) -> FleetRepo
     same, off = residuals(runs)
     effects = run_effects(runs, off)
     hosts = slow_hosts(runs, effects)
-    changed, series = changes(runs, effects, hosts, same)
+    changed, series = changes(runs, hosts, same)
     one = wanted.kernel is not None
     kernels, left_out = kernel_rows(runs, same, _MOST_KERNELS, _ALL if one else _MOST_VERSIONS)
     facts = runs.facts

@@ -21,6 +21,7 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -110,7 +111,7 @@ class Store:
     def state(self, since: State | None = None) -> State:
         """What counts now; with an earlier state, only later entries are read."""
         with telling(self.place, "read its log"):
-            numbers = sorted(int(found[1]) for found in map(_ENTRY.fullmatch, self.place.names("log")) if found)
+            numbers = self._numbers()
             if since is not None:
                 state = since
                 for number in numbers:
@@ -128,9 +129,17 @@ class Store:
                 state = State()
             for entry in reversed(later):
                 state = _after(state, entry)
-            if numbers != list(range(1, len(numbers) + 1)):
-                raise FleetError(f"{self.place.shown}: its log lacks an entry; the store is damaged")
             return replace(state, processes=())
+
+    def _numbers(self) -> list[int]:
+        """The numbers of all entries. A folder that is listed while others write may show a late entry without an
+        earlier one; then it is listed again."""
+        for _ in range(_MOST_READINGS):
+            numbers = sorted(int(found[1]) for found in map(_ENTRY.fullmatch, self.place.names("log")) if found)
+            if numbers == list(range(1, len(numbers) + 1)):
+                return numbers
+            time.sleep(0.01)
+        raise FleetError(f"{self.place.shown}: its log lacks an entry; the store is damaged")
 
     def commit(
         self,

@@ -120,6 +120,11 @@ class Recording:
         with self._reading():
             self._connection.backup(target)
 
+    def live_writer(self) -> int | None:
+        """The pid of a process of this machine that is still recording into the file, if there is one."""
+        with self._reading():
+            return opening.is_live(self._connection)
+
     # --- tables ---------------------------------------------------------------------------------------------------
 
     @cached_property
