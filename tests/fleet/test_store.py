@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from fleet_recordings import BEGAN_NS, DAY_NS, Facts, Template
+from ostinato.cli import main
 from ostinato.errors import FleetError
 from ostinato.profiling import fleet
 from ostinato.profiling.fleet import adding, compacting
@@ -357,3 +359,20 @@ def test_what_others_added_meanwhile_is_left_out_of_a_batch(tmp_path: Path, temp
     adding._commit(store, state, batch, built, {}, total)
     assert (total.recordings, total.known) == (1, 2)
     assert len(rows(tmp_path / "store", "runs")) == 3
+
+
+def test_the_command_line_adds_merges_and_tells_what_was_set_aside(tmp_path: Path, template: Template) -> None:
+    make(tmp_path / "runs", template, 3)
+    (tmp_path / "runs" / "broken.ostinato").write_text("no")
+    store = str(tmp_path / "store")
+    run = CliRunner()
+    added = run.invoke(main, ["fleet", "add", str(tmp_path / "runs"), "--to", store])
+    assert added.exit_code == 0, added.output
+    assert "3 recordings added with 180 samples; 0 there before" in added.output
+    assert "1 recording set aside:\n  broken.ostinato: broken.ostinato is damaged or not a recording" in added.output
+    again = run.invoke(main, ["fleet", "add", str(tmp_path / "runs"), "--to", store])
+    assert "0 recordings added with 0 samples; 3 there before" in again.output
+    merged = run.invoke(main, ["fleet", "compact", store, "--sweep"])
+    assert "6 files before, 6 now" in merged.output
+    nothing = run.invoke(main, ["fleet", "compact", str(tmp_path / "runs")])
+    assert (nothing.exit_code, "is not a store" in nothing.output) == (1, True)
