@@ -242,6 +242,11 @@ def test_a_gguf_file_says_what_the_decoder_is(family: str, tmp_path: Path) -> No
     assert from_gguf(tmp_path, gguf_metadata(TINY[family])) == expected
 
 
+def test_a_turn_ends_where_a_gguf_file_says_so(tmp_path: Path) -> None:
+    metadata = gguf_metadata(TINY["qwen3"]) | {"tokenizer.ggml.eot_token_id": 9}
+    assert from_gguf(tmp_path, metadata).eos_tokens == (2, 9)
+
+
 def test_factors_of_frequencies_in_a_gguf_file_are_the_scaling_they_came_from(tmp_path: Path) -> None:
     plain = replace(TINY["llama"], rope_theta=500_000.0)
     scaled = replace(plain, rope_scaling=Llama3Scaling(8.0, 1.0, 4.0, 64))

@@ -138,8 +138,14 @@ def gguf_config(file: GgufFile) -> DecoderConfig:
         # Qwen3-MoE files omit it and mean true.
         norm_topk_prob=values.flag("expert_weights_norm", True) if moe else False,
         bos_token=next(iter(_token_ids(file.metadata.get("tokenizer.ggml.bos_token_id"), "bos_token_id")), None),
-        eos_tokens=_token_ids(file.metadata.get("tokenizer.ggml.eos_token_id"), "eos_token_id"),
+        eos_tokens=_ends(file.metadata),
     )
+
+
+def _ends(metadata: Mapping[str, Any]) -> tuple[int, ...]:
+    """The tokens that end a text, or a turn of one."""
+    names = (f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot"))
+    return tuple(dict.fromkeys(token for name in names for token in _token_ids(metadata.get(name), name)))
 
 
 class _Values:
