@@ -13,6 +13,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from unittest import mock
 
@@ -69,6 +71,12 @@ KERNELS = {
 THREADS = 1 << 18
 TRACKED_BYTES = 1 << 22
 STORE = "kernel void k(device TYPE *y, uint i [[thread_position_in_grid]]) { y[i] = TYPE(i); }"
+SHARED_BYTES = 1 << 23
+SHARED_STORE = """kernel void k(threadgroup TYPE *a [[threadgroup(0)]], device uint *out,
+              uint i [[thread_position_in_grid]]) {
+  for (uint k = i; k < COUNT; k += 256) a[k] = TYPE(k);
+  if (i == 0) out[0] = a[0];
+}"""
 UNITS = {"words": ("uint", np.uint32), "units of 2 bytes": ("ushort", np.uint16), "single bytes": ("uchar", np.uint8)}
 
 
@@ -133,13 +141,35 @@ def memory_ratio(unit: str) -> str:
         return f"{(resident_bytes('VmHWM') - before - TRACKED_BYTES) / TRACKED_BYTES:.1f}"
 
 
+def shared_memory_ratio(unit: str) -> str:
+    """Bytes that checks take for each byte of threadgroup memory that a kernel writes in such units."""
+    text, dtype = UNITS[unit]
+    with ostinato.open_device("cpu", checked=True, threadgroup_memory=SHARED_BYTES) as dev:
+        count = SHARED_BYTES // np.dtype(dtype).itemsize
+        kernel = dev.library(HEAD + SHARED_STORE.replace("TYPE", text).replace("COUNT", str(count)))["k"]
+        out = dev.zeros(1, np.uint32)
+
+        before = resident_bytes("VmRSS")
+        forget_peak()
+        encoder = dev.command_encoder()
+        encoder.dispatch(kernel, out, threads=256, group_size=256, shared={0: SHARED_BYTES})
+        encoder.commit_and_wait()
+        return f"{(resident_bytes('VmHWM') - before - SHARED_BYTES) / SHARED_BYTES:.1f}"
+
+
+def alone(measure: Callable[[str], str], unit: str) -> str:
+    """A measurement in a process of its own: memory that was freed before would be used again and count as none."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measure, unit).result()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    # First, while the process has no memory of earlier devices to use again, which would count as none.
-    taken = [(unit, memory_ratio(unit)) for unit in UNITS] if sys.platform == "linux" else []
+    measures = (memory_ratio, shared_memory_ratio) if sys.platform == "linux" else ()
+    taken = [(unit, *(alone(measure, unit) for measure in measures)) for unit in UNITS]
     rows = []
     for name, source in KERNELS.items():
         times = interleaved(
@@ -149,8 +179,8 @@ def main() -> None:
         rows.append((name, *ways, *(ratio(times[way], times["fibers"]) for way in ("bounds", "checked"))))
     columns = ("kernel", "fibers", "fibers -O1", "bounds", "checked", "bounds x fibers", "checked x fibers")
     tables = [Table("Checked kernels", columns, rows)]
-    if taken:
-        tables.append(Table("Memory of checks", ("memory written in", "bytes for each byte"), taken))
+    if measures:
+        tables.append(Table("Memory of checks", ("memory written in", "device memory", "threadgroup memory"), taken))
     report(tables, options.json)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from ostinato.native import toolchain
 
 SOURCE = """#include <metal_stdlib>
 using namespace metal;
@@ -51,6 +52,9 @@ kernel void small(device const float *x, device float *y, uint i [[thread_positi
 kernel void values(constant float &first, constant float &second, device float *y, uint i [[thread_position_in_grid]]) {
   y[i] = (&first)[4 * i] + second;
 }
+kernel void wide(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  reinterpret_cast<device long4 *>(y)[i] = reinterpret_cast<device const long4 *>(x)[i];
+}
 kernel void wrong(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
   threadgroup float a[64], b[64];
   a[i] = x[0];
@@ -69,6 +73,15 @@ def dev(request: pytest.FixtureRequest, private_environment: None) -> Iterator[o
 @pytest.fixture(scope="module")
 def library(dev: ost.Device) -> ost.Library:
     return dev.library(SOURCE)
+
+
+def test_bounds_are_found_without_clang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "find_clang", lambda: None)
+    with ost.open_device("cpu", checked="bounds") as device:
+        library = device.library(SOURCE)
+        launch(device, library["copy"], threads=8)
+        with pytest.raises(ost.KernelCheckError, match="thread 8 of group 0 reads byte 32 of argument 0 'x'"):
+            launch(device, library["copy"], threads=9, elements=16)
 
 
 def launch(dev: ost.Device, kernel: ost.Kernel, threads: int, elements: int = 8, shared: int = 0) -> ost.Submission:
@@ -90,6 +103,7 @@ def launch(dev: ost.Device, kernel: ost.Kernel, threads: int, elements: int = 8,
         ("local", {"threads": 8, "elements": 16}, {"threads": 9, "elements": 16}, 13, 8),
         ("asked", {"threads": 8, "shared": 32}, {"threads": 8, "shared": 16}, 20, 4),
         ("small", {"threads": 8}, {"threads": 9}, 37, 8),
+        ("wide", {"threads": 1}, {"threads": 2}, 43, 1),
     ],
 )
 def test_an_access_out_of_bounds_is_found(

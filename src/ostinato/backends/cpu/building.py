@@ -23,7 +23,7 @@ from ...native.precompiled import source_with_head
 from ...version import __version__
 from . import clang_code
 from .checking import UNINITIALISED, Checks, instrumentation
-from .clang_code import loosened
+from .clang_code import loosened, with_inlined_hooks
 from .places import remember
 
 if TYPE_CHECKING:
@@ -70,7 +70,11 @@ _CHECKED_FLAGS = (
 )
 # Where only bounds are looked at, accesses may be joined and moved, but none made beyond those of the source, as the
 # loads of a vectorised loop are.
-_BOUNDS_FLAGS = (*("-O2" if flag == "-O1" else flag for flag in _CHECKED_FLAGS), "-fno-tree-vectorize")
+_BOUNDS_FLAGS = (
+    *("-O2" if flag == "-O1" else flag for flag in _CHECKED_FLAGS),
+    *("-fno-tree-vectorize", "-fno-tree-slp-vectorize"),
+    "-fno-optimize-sibling-calls",  # a hook returns to the access
+)
 _HOOKS = tuple(sorted(Path(__file__).with_name("hooks").glob("*.cpp")))
 _HOOK_FLAGS = (*BASE_FLAGS, "-O2", "-fno-builtin", "-D__OST_CHECKED")
 # No optimisation, for a debugger: each line is code of its own, and every variable is in memory. The functions of the
@@ -118,21 +122,30 @@ def checked_library(
     that may be used before they are set, in the user's source.
     """
     ours = _BOUNDS_FLAGS if checks.bounds_only else _CHECKED_FLAGS
-    flags = compile_flags(compiler, (*ours, *compiler.semantics, *instrumentation(compiler, checks)))
+    plain = compile_flags(compiler, (*ours, *compiler.semantics, *(("-D__OST_BOUNDS",) if checks.bounds_only else ())))
+    flags = (*plain, *instrumentation(compiler, checks))
+    # clang instruments code that it has optimised, and can optimise that again.
+    inlined = checks.bounds_only and compiler.clang_version > 0
     linking = link_flags("-nostartfiles")
     made_from = (
         *flags,
         *linking,
         _interface_digest(),
         *(file.read_text(encoding="utf-8") for file in _HOOKS),
+        _changes_digest(),
         translation.text,
     )
     key = cache.digest("checked kernels", __version__, compiler.identity, *made_from)
 
     def build(work: Path) -> Path:
         source = _source(compiler, translation.head, translation.program, flags, work)
+        if inlined:
+            assembly = work / "kernels.ll"
+            _emit(compiler, [*flags, *_AS_ASSEMBLY, *source, "-o", str(assembly)], work)
+            assembly.write_text(with_inlined_hooks(assembly.read_text(encoding="utf-8")), encoding="utf-8")
+            source = [*_ASSEMBLY_FLAGS, str(assembly)]
         said: list[str] = []
-        product = _with_hooks(compiler, source, flags, linking, work, said.append)
+        product = _with_hooks(compiler, source, plain if inlined else flags, linking, work, said.append)
         cache.note(f"warnings-{key}", lambda: "\n".join(said), anew=True)
         return _examined(compiler, product, linking, flags)
 

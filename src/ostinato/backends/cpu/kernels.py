@@ -69,7 +69,9 @@ def compile_kernels(
     if checked is not None:
         counted = settings.text("coverage") is not None
         translation = module.translate("cpu", constants, only, checked=True, counted=counted, **printing.options)
-        library, warnings = checked_library(toolchain.find(), translation, checked)
+        # Only clang inlines the hooks that look for bounds.
+        clang = toolchain.find_clang() if checked.bounds_only else None
+        library, warnings = checked_library(clang or toolchain.find(), translation, checked)
         if translation.counted:
             line_counts.remember(library, translation, _readable_files(module))
         kernels = _kernels_of(library, translation, {})

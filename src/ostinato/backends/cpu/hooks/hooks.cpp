@@ -2,6 +2,7 @@
 // sanitizer, and what the shim calls where threads meet. Each finds its worker and passes on to the runtime.
 //
 // Linked into the library, so that it still calls nothing outside; compiled without instrumentation.
+#define __OST_HOOKS
 #include "cells.h"
 #include "checks.h"
 #include "fiber.h"
@@ -49,9 +50,22 @@ HOOK void __tsan_vptr_update(void **, void *) {}
   }
 // clang-format off
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
-    // clang-format on
+// clang-format on
 
-    HOOK void __tsan_read_range(void *address, unsigned long bytes) {
+#if defined(__OST_BOUNDS) && defined(__clang__)
+    // Where hooks are inlined: what they do not know.
+    HOOK __attribute__((preserve_most)) void __ost_bounds_access(const void *address, uint64_t bytes, uint32_t how) {
+  Worker *w = worker();
+  const bool known = bytes == 16  ? is_inside<16>(w, address)
+                     : bytes == 8 ? is_inside<8>(w, address)
+                     : bytes == 4 ? is_inside<4>(w, address)
+                     : bytes == 2 ? is_inside<2>(w, address)
+                                  : is_inside<1>(w, address);
+  if (!known) w->checks->access(w, address, bytes, how, HERE);
+}
+#endif
+
+HOOK void __tsan_read_range(void *address, unsigned long bytes) {
   Worker *w = worker();
   w->checks->access(w, address, bytes, how_read, HERE);
 }

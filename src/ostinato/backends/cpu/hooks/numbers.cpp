@@ -77,7 +77,7 @@ HOOK __ubsan_handle_shift_out_of_bounds(const Operation *data, uintptr_t, uintpt
   const uint64_t width = uint64_t(1) << (data->type->info >> 1);
   found(found_shift, &data->place, HERE, nullptr, width, integer(data->other, amount));
 }
-HOOK __ubsan_handle_out_of_bounds(const Operation *data, uintptr_t index) {
+HOOK __ubsan_handle_out_of_bounds_abort(const Operation *data, uintptr_t index) {
   found(found_out_of_bounds, &data->place, HERE, data->type->name, 0, integer(data->other, index));
   __builtin_trap();  // the fault ends the submission before the access is made
 }

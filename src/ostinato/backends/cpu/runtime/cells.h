@@ -7,6 +7,13 @@
 
 #include "abi.h"
 
+// Part of the access that is looked at, wherever it is inlined: without hooks and lines of its own.
+#ifdef __clang__
+#define __OST_GLANCE inline __attribute__((always_inline, nodebug, no_sanitize("thread")))
+#else
+#define __OST_GLANCE inline
+#endif
+
 namespace __ost {
 
 typedef uint64_t Slot;  // zero: none
@@ -60,7 +67,7 @@ struct Glance {
   const unsigned char *arena_states;
 };
 
-template <uint32_t bytes> inline bool all_bytes(const unsigned char *states, unsigned char value) {
+template <uint32_t bytes> __OST_GLANCE bool all_bytes(const unsigned char *states, unsigned char value) {
   if constexpr (bytes > 8) {
     return all_bytes<8>(states, value) && all_bytes<bytes - 8>(states + 8, value);
   } else {
@@ -71,7 +78,7 @@ template <uint32_t bytes> inline bool all_bytes(const unsigned char *states, uns
 }
 
 // Whether the runtime need not know of an access that the running thread is about to make.
-template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *address, bool writes) {
+template <uint32_t bytes> __OST_GLANCE bool adds_nothing(const Worker *w, const void *address, bool writes) {
   const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
   const uintptr_t at = uintptr_t(address);
   if constexpr (bytes % 4 == 0) {
@@ -92,15 +99,22 @@ template <uint32_t bytes> inline bool adds_nothing(const Worker *w, const void *
   return !glance->constant_states || all_bytes<bytes>(glance->constant_states + offset, byte_written);
 }
 
-// Whether an access is known to be within bounds, where nothing else is looked at.
-template <uint32_t bytes> inline bool is_inside(const Worker *w, const void *address) {
+// Where only bounds are looked at: whether an access is within one of the arguments that were accessed last.
+template <uint32_t bytes> __OST_GLANCE bool is_argument(const Glance *glance, const void *address) {
+  for (const Span &span : glance->recent) {
+    const uintptr_t offset = uintptr_t(address) - span.begin;
+    if (offset < span.bytes && span.bytes - offset >= bytes) return true;
+  }
+  return false;
+}
+
+// Where only bounds are looked at: whether an access is known to be within them.
+template <uint32_t bytes> __OST_GLANCE bool is_inside(const Worker *w, const void *address) {
   const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
-  const uintptr_t at = uintptr_t(address);
-  if (at - glance->arena < glance->arena_bytes)
-    return all_bytes<bytes>(glance->arena_states + (at - glance->arena), byte_written);
-  for (const Span &span : glance->recent)
-    if (at - span.begin < span.bytes && span.bytes - (at - span.begin) >= bytes) return true;
-  return at - uintptr_t(w) < region_bytes - bytes && all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
+  const uintptr_t offset = uintptr_t(address) - glance->arena, local = uintptr_t(address) - uintptr_t(w);
+  if (offset < glance->arena_bytes) return all_bytes<bytes>(glance->arena_states + offset, byte_written);
+  if (is_argument<bytes>(glance, address)) return true;
+  return local < region_bytes - bytes && all_bytes<bytes>(glance->local_states + local, 0);
 }
 
 }  // namespace __ost

@@ -1,0 +1,58 @@
+// The hooks of a library that looks for bounds alone, where a compiler can inline them: clang, which instruments
+// optimised code and optimises the result again.
+//
+// backends/cpu/clang_code.py has instrumented functions call these, and ask once for what hooks look at. Most accesses
+// are of threadgroup memory or of the arguments that were accessed last; others call ../hooks/hooks.cpp.
+#ifndef OSTINATO_INLINE_HOOKS_H
+#define OSTINATO_INLINE_HOOKS_H
+
+#include "cells.h"
+#include "checks.h"
+#include "fiber.h"
+
+extern "C" {
+
+// An access that is not known to be within bounds. Keeps registers, so that little is saved around the common case.
+__attribute__((visibility("hidden"), preserve_most)) void __ost_bounds_access(const void *, uint64_t bytes,
+                                                                              uint32_t how);
+
+#define OST_INLINED __attribute__((used, visibility("hidden"))) __OST_GLANCE
+
+// Of the worker whose stack this is, as worker() finds it, which has lines of its own.
+OST_INLINED const void *__ost_glance() {
+  const uintptr_t region = uintptr_t(__builtin_frame_address(0)) & ~(__ost::region_bytes - 1);
+  return reinterpret_cast<const __ost::Worker *>(region)->shadow;
+}
+
+#define OST_HOOK(name, size, how) \
+  OST_INLINED void name(const void *address, const void *seen, uintptr_t arena, uint64_t arena_bytes, \
+                        const unsigned char *states) { \
+    const __ost::Glance *glance = static_cast<const __ost::Glance *>(seen); \
+    const uintptr_t offset = uintptr_t(address) - arena; \
+    const bool known = offset < arena_bytes ? __ost::all_bytes<size>(states + offset, __ost::byte_written) \
+                                            : __ost::is_argument<size>(glance, address); \
+    if (!__OST_LIKELY(known)) __ost_bounds_access(address, size, how); \
+  }
+#define OST_HOOKS(size) \
+  OST_HOOK(__ost_read##size, size, __ost::how_read) \
+  OST_HOOK(__ost_write##size, size, __ost::how_write)
+// clang-format off
+OST_HOOKS(1) OST_HOOKS(2) OST_HOOKS(4) OST_HOOKS(8) OST_HOOKS(16)
+// clang-format on
+#undef OST_HOOKS
+#undef OST_HOOK
+
+    OST_INLINED uintptr_t __ost_arena(const void *seen) {
+  return static_cast<const __ost::Glance *>(seen)->arena;
+}
+OST_INLINED uint64_t __ost_arena_bytes(const void *seen) {
+  return static_cast<const __ost::Glance *>(seen)->arena_bytes;
+}
+OST_INLINED const unsigned char *__ost_arena_states(const void *seen) {
+  return static_cast<const __ost::Glance *>(seen)->arena_states;
+}
+#undef OST_INLINED
+
+}  // extern "C"
+
+#endif
