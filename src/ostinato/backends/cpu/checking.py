@@ -36,20 +36,19 @@ def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
     clang = bool(compiler.clang_version)
     # zig takes the driver's own flag as a wish for its runtime.
     memory: tuple[str, ...] = ("-Xclang", "-fsanitize=thread") if clang else ("-fsanitize=thread",)
-    # Calls of functions are nothing to the hooks.
-    entries = "tsan-instrument-func-entry-exit=0"
-    memory += ("-mllvm", f"-{entries}") if clang else (f"--param={entries}",)
     # The last array of a struct has the length that it is declared with, unless that is 0 or 1.
     memory += ("-fstrict-flex-arrays=1",) if compiler.clang_version >= _STRICT_ARRAYS_CLANG else ()
     arrays = "array-bounds" if clang else "bounds"
-    # The hook of an index out of bounds does not return, which lets the check of an index leave a loop.
-    stops = f"-fno-sanitize-recover={arrays}"
     if checks.bounds_only:
-        return (*memory, f"-fsanitize={arrays}", stops, "-w")
+        # Calls of functions are nothing to the hooks. That of an index out of bounds does not return, which lets the
+        # check of an index leave a loop. Such flags change which warnings g++ gives, so only where none is read.
+        entries = "tsan-instrument-func-entry-exit=0"
+        calls = ("-mllvm", f"-{entries}") if clang else (f"--param={entries}",)
+        return (*memory, *calls, f"-fsanitize={arrays}", f"-fno-sanitize-recover={arrays}", "-w")
     numbers = [*_NUMBERS, arrays]
     if checks.overflow:
         numbers.append("signed-integer-overflow")
     # No operation may be done that the source does not ask for, because it might raise a signal.
     warnings = ("-Wuninitialized", "-Wsometimes-uninitialized" if clang else "-Wmaybe-uninitialized")
     exact = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
-    return (*memory, f"-fsanitize={','.join(numbers)}", stops, *exact, *warnings)
+    return (*memory, f"-fsanitize={','.join(numbers)}", *exact, *warnings)

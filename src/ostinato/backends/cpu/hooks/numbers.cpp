@@ -77,9 +77,14 @@ HOOK __ubsan_handle_shift_out_of_bounds(const Operation *data, uintptr_t, uintpt
   const uint64_t width = uint64_t(1) << (data->type->info >> 1);
   found(found_shift, &data->place, HERE, nullptr, width, integer(data->other, amount));
 }
-HOOK __ubsan_handle_out_of_bounds_abort(const Operation *data, uintptr_t index) {
+HOOK __ubsan_handle_out_of_bounds(const Operation *data, uintptr_t index) {
   found(found_out_of_bounds, &data->place, HERE, data->type->name, 0, integer(data->other, index));
   __builtin_trap();  // the fault ends the submission before the access is made
+}
+// Where the compiler was told that it does not return.
+HOOK __ubsan_handle_out_of_bounds_abort(const Operation *data, uintptr_t index) {
+  found(found_out_of_bounds, &data->place, HERE, data->type->name, 0, integer(data->other, index));
+  __builtin_trap();
 }
 HOOK __ubsan_handle_type_mismatch_v1(const Pointer *data, uintptr_t address) {
   found(found_misaligned, &data->place, HERE, data->type->name, uint64_t(1) << data->log_alignment, address);
