@@ -216,7 +216,7 @@ class Bench:
             for _ in range(TOKENS):
                 decoder.step()
 
-        def streamed() -> None:
+        def followed() -> None:
             for _ in decoder.following(TOKENS):
                 pass
 
@@ -227,7 +227,7 @@ class Bench:
 
             return once
 
-        contenders = {"not read": unread, "read by step()": stepped, "read by stream()": streamed}
+        contenders = {"not read": unread, "read by step()": stepped, "read by following()": followed}
         found = interleaved({name: per_token_ms(work) for name, work in contenders.items()}, self.rounds)
         base = median(found["not read"])
         rows = [(name, round(median(times), 4), round(median(times) - base, 4)) for name, times in found.items()]
