@@ -41,6 +41,7 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
     arm_conditionals(syntax, rewriter)
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
+    _widen_copies(syntax, rewriter)
     for index, token in enumerate(syntax.tokens):
         if token.unroll and not rewriter.is_deleted(index):
             rewriter.before(index, f'_Pragma("{_unrolled(token.unroll)}") ')
@@ -48,6 +49,22 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
         # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
             rewriter.before(index, NAMESPACE)
+
+
+def _widen_copies(syntax: Syntax, rewriter: Rewriter) -> None:
+    """Structs of bytes alone, which sources have to copy vectors of any alignment, look at it when they are copied."""
+    texts = syntax.texts
+    for index in range(syntax.count):
+        if texts[index] != "struct":
+            continue
+        at = syntax.match[index + 2] + 1 if texts[index + 1] == "alignas" else index + 1
+        if texts[at + 1 : at + 3] not in (["{", "uint8_t"], ["{", "uchar"]) or texts[at + 4] != "[":
+            continue
+        end = syntax.match[at + 4]
+        if texts[end + 1 : end + 3] == [";", "}"] and syntax.tokens[at].kind == IDENTIFIER:
+            name = texts[at]
+            copied = f"__ost::copy_bytes<sizeof({name})>(this, &__ost_from); return *this;"
+            rewriter.after(at + 1, f" OST_FN {name} &operator=(const {name} &__ost_from) {{ {copied} }} ")
 
 
 def _unrolled(pragma: str) -> str:

@@ -133,3 +133,21 @@ def test_vectors_of_three_bytes_are_read_and_written_anywhere(dev: ost.Device, l
     copies, sums = launch(dev, library["triples"], *arguments, threads=COUNT)
     assert sums.tolist() == [at(3 * i, "u2") + 65536 * at(3 * i + 2, "u1") for i in range(COUNT)]
     np.testing.assert_array_equal(copies[2:-2].reshape(-1, 4)[:, :3], BYTES[: 3 * COUNT].reshape(-1, 3))
+
+
+def test_structs_of_bytes_are_copied_from_anywhere(dev: ost.Device) -> None:
+    library = dev.library(f"""{HEAD}
+struct alignas(2) Bytes {{ uint8_t v[16]; }};
+kernel void copies(device const uchar *in, device uchar *out, uint i [[thread_position_in_grid]]) {{
+  const uint from = i / 8 * 2, to = i % 8 * 2;
+  threadgroup uchar between[64 * 32];
+  threadgroup uchar *staged = between + i * 32 + to;
+  *(threadgroup Bytes *)staged = *(device const Bytes *)(in + i * 32 + from);
+  *(device Bytes *)(out + i * 32 + to) = *(threadgroup const Bytes *)staged;
+}}""")
+    given = np.random.default_rng(7).integers(0, 256, (64, 32)).astype(np.uint8)
+    got = launch(dev, library["copies"], given, np.zeros_like(given), threads=64, group_size=64)
+    expected = np.zeros_like(given)
+    for i in range(64):
+        expected[i, i % 8 * 2 : i % 8 * 2 + 16] = given[i, i // 8 * 2 : i // 8 * 2 + 16]
+    np.testing.assert_array_equal(got, expected)

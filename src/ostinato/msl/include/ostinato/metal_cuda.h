@@ -36,6 +36,17 @@ OST_FN constexpr float larger(float x, float y) {
 OST_FN constexpr float smaller(float x, float y) {
   return __builtin_is_constant_evaluated() ? (y != y ? x : (x < y ? x : y)) : ::fminf(x, y);
 }
+// Bytes in as few accesses as their alignment allows. Threads of a warp mostly have the same.
+template <uint32_t Bytes> OST_FN void copy_bytes(void *to, const void *from) {
+  const uint64_t places = uint64_t(to) | uint64_t(from) | Bytes;
+  if ((places & 15) == 0)
+    for (uint32_t i = 0; i < Bytes / 16; i++) static_cast<::uint4 *>(to)[i] = static_cast<const ::uint4 *>(from)[i];
+  else if ((places & 3) == 0)
+    for (uint32_t i = 0; i < Bytes / 4; i++) static_cast<uint32_t *>(to)[i] = static_cast<const uint32_t *>(from)[i];
+  else
+    for (uint32_t i = 0; i < Bytes; i++)
+      static_cast<unsigned char *>(to)[i] = static_cast<const unsigned char *>(from)[i];
+}
 // For a lambda's parameter where a constant is needed (captured_constants.py).
 template <class T> OST_FN constexpr T stateless() {
   static_assert(__is_empty(T), "the value of a lambda's parameter is not constant");
