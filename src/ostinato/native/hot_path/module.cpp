@@ -1,6 +1,6 @@
 // The hot path of a replay, as an extension of CPython: starting one, waiting for it, and ending those that are done.
 //
-// Contract: each function does what the Python code beside it does (runtime/hot_path.py says where), in the usual case
+// Contract: each function does what the Python code beside it does (graph/starting.py says where), in the usual case
 // and only then. In any other case it changes nothing and returns None or False, and the Python code goes on. The
 // usual case is a replay that nobody watches, counts in a scope, profiles or prints from, on a device without faults.
 //
@@ -48,7 +48,7 @@ PyObject *finaliser(PyObject *, PyObject *type) {
 
 // --- the module ------------------------------------------------------------------------------------------------------
 
-// configure(objects, offsets): see runtime/hot_path.py, which has the same order.
+// configure(...): the arguments are those of graph/starting.py, in the same order.
 PyObject *configure(PyObject *, PyObject *arguments) {
   World w = {};
   PyObject *queue, *marks, *inner, *residency, *counts, *shared_use;

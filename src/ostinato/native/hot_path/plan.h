@@ -78,18 +78,16 @@ PyObject *started(Plan *p, const unsigned char *values) {
     if (running) {
       put(queue, world.queue.submitted, ordinal);
       PyObject *const number = PyLong_FromUnsignedLongLong(out[0]);
-      if (p->make_run) {
-        run = number ? PyObject_CallOneArg(p->make_run, number) : nullptr;
-      } else {
-        PyObject *const turn = PyLong_FromUnsignedLongLong(out[1]);
-        if (number && turn) {
-          put(run, d->run.number, number);
-          put(run, d->run.turn, turn);
-        }
-        Py_XDECREF(turn);
+      PyObject *const turn = PyLong_FromUnsignedLongLong(out[1]);
+      if (number && p->make_run) run = PyObject_CallOneArg(p->make_run, number);
+      // The device would use memory that nothing keeps.
+      if (!run || !number || !turn) Py_FatalError("ostinato: no memory for a number");
+      if (!p->make_run) {
+        put(run, d->run.number, number);
+        put(run, d->run.turn, turn);
       }
-      Py_XDECREF(number);
-      if (!run) Py_FatalError("ostinato: no memory for a number");  // the device would use memory that nothing keeps
+      Py_DECREF(number);
+      Py_DECREF(turn);
       put(made, world.submission.run, run);
     } else {
       PyObject *const withdrawn = PyObject_CallMethod(queue, "_withdraw", "OO", made, p->uses);

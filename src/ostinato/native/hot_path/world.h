@@ -77,7 +77,7 @@ struct Lock {
 // The value of a context variable, borrowed: its context or the variable keeps it.
 PyObject *now(PyObject *variable) {
   PyObject *value = nullptr;
-  if (PyContextVar_Get(variable, nullptr, &value) < 0) return nullptr;
+  if (PyContextVar_Get(variable, nullptr, &value) < 0) return PyErr_Clear(), nullptr;
   Py_XDECREF(value);
   return value;
 }
