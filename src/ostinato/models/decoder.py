@@ -458,9 +458,9 @@ class Decoder:
         if f"layer.{layer}.{name}" in self._weights.formats:
             self._linear(enc, f"layer.{layer}.{name}", s.normed, out)
             return
-        begin = 0
+        begin, rounded = 0, None
         for part in JOINED[name]:  # matrices in several formats are not joined
-            self._linear(enc, f"layer.{layer}.{part}", s.normed, out, column=begin)
+            rounded = self._linear(enc, f"layer.{layer}.{part}", s.normed, out, column=begin, rounded=rounded)
             begin += self._rows(f"layer.{layer}.{part}")
 
     def _add_linear(self, enc: CommandEncoder, name: str, x: Buffer, s: _Scratch) -> None:
@@ -481,14 +481,15 @@ class Decoder:
         out: Buffer,
         scope: str | None = None,
         column: int = 0,
-    ) -> None:
-        """The product of each row of x, in the rows of `out` from a column on."""
+        rounded: ops.Rounded | None = None,
+    ) -> ops.Rounded | None:
+        """The product of each row of x, in the rows of `out` from a column on; returns x rounded, if it has been."""
         packed = self._weights.packed.get(name)
         if packed is not None and self._rounded is not None:
             with enc.scope(scope or name.rpartition(".")[2]):
-                rounded = ops.round_rows(enc, x, packed.width, self._rounded)
+                rounded = rounded or ops.round_rows(enc, x, packed.width, self._rounded)
                 ops.matmul_packed(enc, packed, rounded, out, column=column)
-            return
+            return rounded
         weight, form = self._weights[name], self._weights.formats.get(name)
         tokens = x.shape[0]
         with enc.scope(scope or name.rpartition(".")[2]):
@@ -503,6 +504,7 @@ class Decoder:
                 for token in range(tokens):
                     row = out[token].view(shape=(out.size // tokens,))
                     ops.matvec(enc, weight, x[token], row[column : column + weight.shape[0]])
+        return rounded
 
     def _matmul(self, enc: CommandEncoder, weight: Buffer, x: Buffer, out: Buffer) -> None:
         """The product of several rows with a matrix of floats."""

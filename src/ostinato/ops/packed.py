@@ -124,7 +124,8 @@ def round_rows(encoder: CommandEncoder, x: Buffer, width: int, to: Rounded) -> R
         _find(encoder._queue, f"round_rows_{ending}"),
         *(x, part.numbers, part.scales, width, tokens),
         threads=(width // BLOCK, numbers[0]),
-        group_size=(16, 1),
+        # A row is little work: one worker does it before others would have woken up.
+        group_size=(min(width // BLOCK, 256), 1),
         bytes_read=x.nbytes,
         bytes_written=part.numbers.nbytes + part.scales.nbytes,
         flops=5 * x.size,
