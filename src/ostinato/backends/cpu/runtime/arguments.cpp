@@ -146,9 +146,9 @@ Overrun nearest_argument(const Shadow *shadow, uintptr_t address, uint64_t bytes
     const int64_t before = int64_t(begin - address), past = int64_t(address + bytes - begin - size);
     const int64_t gap = before > past ? before : past;
     // A value is meant only where it is near: an index that goes far is one of a buffer.
-    if (!size || gap >= least || (node->views[i] & view_value && uint64_t(gap) >= apart_bytes)) continue;
+    if (!begin || gap >= least || (node->views[i] & view_value && uint64_t(gap) >= apart_bytes)) continue;
     least = gap;
-    nearest.argument = i + 1;
+    nearest = {i + 1, address};
     for (uint32_t k = 1; k < shadow->n_regions; ++k)
       if (begin - shadow->regions[k].begin < bytes_of(shadow->regions[k]))
         nearest.address = at_home(shadow->regions[k], address);
