@@ -33,6 +33,15 @@ def test_softmax_is_that_of_numpy(dev: ost.Device, dtype: np.dtype[Any], shape: 
     assert in_place.numpy().tobytes() == out.numpy().tobytes()
 
 
+@pytest.mark.usefixtures("either_kernel")
+def test_softmax_of_masked_elements_is_zero(dev: ost.Device) -> None:
+    x = np.full((2, 5000), -np.inf, np.float32)
+    x[0, 17], x[0, 4000], x[1] = -1000, -1001, 3
+    out = dev.zeros(x.shape, np.float32)
+    run(dev, ops.softmax, dev.array(x), out)
+    near(out, shares(x))
+
+
 @by_dtype
 @pytest.mark.usefixtures("either_kernel")
 @pytest.mark.parametrize("shape", [(1, 1), (3, 31), (2, 1025), (1, 50_257), (1, 50_260)], ids=str)

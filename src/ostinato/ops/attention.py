@@ -50,6 +50,8 @@ _TILED_TOKENS = 64
 """Tokens of a group that computes with simdgroup matrices; from a quarter of it on they are faster."""
 _HEADS_TOGETHER = 8
 """Heads of a token that are rotated together, by the same angles."""
+_HEADS_APPENDED = 16
+"""The same of a simdgroup that also moves them to the cache."""
 _KEYS_TOGETHER = 4
 _OWN = 8
 """Elements of a head per lane."""
@@ -62,7 +64,7 @@ def embedding(encoder: CommandEncoder, table: Buffer, tokens: Buffer, out: Buffe
     check_dtype(name, "tokens", tokens, np.uint32)
     rows, width = axes(name, "table", table, "rows", "width")
     check_size(name, "out", out, tokens.size * width)
-    each, way = fours(encoder, width, out.size, table, out)
+    each, way = fours(encoder, width, out.size, table, out, most=8)
     encoder.dispatch(
         find(encoder, "positions", f"{name}{way}_{ending}"),
         *(table, tokens, out, rows),
@@ -210,7 +212,7 @@ def rope_append(
     grid: dict[str, Any] = {"threads": (rows, tokens), "group_size": 1}
     way = ""
     if not plain:
-        together = 1 if tokens < _HEADS_TOGETHER else _HEADS_TOGETHER
+        together = 1 if tokens < _HEADS_APPENDED else _HEADS_APPENDED
         if 2 * frequencies.size == size and size in (8, 16, 32, 64, 128, 256):
             _, way = fours(encoder, size, x.size, x, queries, key_cache, value_cache, *norms)
         arguments.append(together)

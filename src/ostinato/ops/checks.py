@@ -23,6 +23,8 @@ GATE_FLOPS = EXPONENTIAL_FLOPS + 4
 
 FOURS = "_fours"
 """In the name of kernels that read and write four elements as one vector."""
+EIGHTS = "_eights"
+"""The same for two vectors."""
 _FOURS_FROM = 1 << 16
 
 Index = int | np.integer[Any] | Param
@@ -120,12 +122,16 @@ def is_aligned(to_bytes: int, row_bytes: int, *buffers: Buffer) -> bool:
     return not any(place % to_bytes for place in (row_bytes, *places))
 
 
-def fours(encoder: CommandEncoder, width: int, elements: int, *buffers: Buffer) -> tuple[int, str]:
+def fours(encoder: CommandEncoder, width: int, elements: int, *buffers: Buffer, most: int = 4) -> tuple[int, str]:
     """How many elements a thread takes, and what the kernel's name has for it.
 
-    A GPU is faster with four, read and written as one vector, if they are many, in rows of whole and aligned vectors.
+    A GPU is faster with four, read and written as one vector, if they are many, in rows of whole and aligned vectors;
+    with `most` of eight, elements of 16 bits are taken by two vectors.
     """
     if prefers_plain(encoder) or elements < _FOURS_FROM or width % 4:
         return 1, ""
     aligned = all(is_aligned(4 * buffer.dtype.itemsize, 0, buffer) for buffer in buffers)
-    return (4, FOURS) if aligned else (1, "")
+    if not aligned:
+        return 1, ""
+    eight = most == 8 and not width % 8 and all(buffer.dtype.itemsize == 2 for buffer in buffers)
+    return (8, EIGHTS) if eight else (4, FOURS)

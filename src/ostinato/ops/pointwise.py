@@ -45,7 +45,7 @@ def silu_mul_halves(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     if two != 2:
         raise ArgumentError(f"{name}: x must be [tokens, 2, width], not {x!r}")
     check_size(name, "out", out, tokens * width)
-    each, way = fours(encoder, width, out.size, x, out)
+    each, way = fours(encoder, width, out.size, x, out, most=8)
     encoder.dispatch(
         find(encoder, "pointwise", f"{name}{way}_{ending}"),
         *(x, out),
@@ -107,7 +107,7 @@ def weighted_sum(encoder: CommandEncoder, x: Buffer, weights: Buffer, out: Buffe
         raise ArgumentError(f"{name}: {out!r} does not divide evenly among {tokens} tokens")
     width = out.size // tokens
     check_size(name, "x", x, tokens * slots * width)
-    each, way = fours(encoder, width, out.size, x, out)
+    each, way = fours(encoder, width, out.size, x, out, most=8)
     encoder.dispatch(
         find(encoder, "pointwise", f"{name}{way}_{type_ending(name, out)}"),
         *(x, weights, out, slots),

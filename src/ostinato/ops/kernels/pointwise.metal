@@ -130,13 +130,17 @@ kernel void weighted_sum(device const T *x [[buffer(0)]], device const float *we
     OF_ONE(T, T, EACH, "gelu_erf" WAY #T, GeluErf)                                                                    \
     OF_ONE(T, float, EACH, "cast" WAY #T "_float", Same)                                                              \
     OF_ONE(T, half, EACH, "cast" WAY #T "_half", Same)                                                                \
-    OF_ONE(T, bfloat, EACH, "cast" WAY #T "_bfloat", Same)                                                            \
+    OF_ONE(T, bfloat, EACH, "cast" WAY #T "_bfloat", Same)
+// A grid of two axes costs a thread more, so it takes eight elements of 16 bits.
+#define BY_ROWS(T, EACH, WAY)                                                                                         \
     template [[host_name("silu_mul_halves" WAY #T)]] kernel void silu_mul_halves<T, EACH>(device const T *,           \
                                                                                           device T *, uint2, uint2);  \
     template [[host_name("weighted_sum" WAY #T)]] kernel void weighted_sum<T, EACH>(                                  \
         device const T *, device const float *, device T *, constant uint &, uint2, uint2);
-#define INSTANCES(T) INSTANCE(T, 1, "_") INSTANCE(T, 4, "_fours_")
+#define INSTANCES(T) INSTANCE(T, 1, "_") INSTANCE(T, 4, "_fours_") BY_ROWS(T, 1, "_") BY_ROWS(T, 4, "_fours_")
 
 INSTANCES(float)
 INSTANCES(half)
 INSTANCES(bfloat)
+BY_ROWS(half, 8, "_eights_")
+BY_ROWS(bfloat, 8, "_eights_")

@@ -1,7 +1,7 @@
 // Operations on tokens and their positions: the embedding of tokens, the rotation of queries and keys, and the cache of
 // keys and values. The first token of `x` is at `position`, the others follow it.
 //
-// A thread takes one element, or pair, or four of them that are read and written as one vector (`fours`).
+// A thread takes one element, or pair, or four or eight of them that are read and written as vectors (`fours`, `eights`).
 
 #include <metal_stdlib>
 using namespace metal;
@@ -97,9 +97,11 @@ kernel void kv_append(device const T *keys [[buffer(0)]], device const T *values
     }
 }
 
-#define INSTANCE(T, EACH, WAY)                                                                                        \
+#define EMBEDDING(T, EACH, WAY)                                                                                       \
     template [[host_name("embedding" WAY #T)]] kernel void embedding<T, EACH>(                                        \
-        device const T *, device const uint *, device T *, constant uint &, uint2, uint2);                            \
+        device const T *, device const uint *, device T *, constant uint &, uint2, uint2);
+#define INSTANCE(T, EACH, WAY)                                                                                        \
+    EMBEDDING(T, EACH, WAY)                                                                                           \
     template [[host_name("kv_append" WAY #T)]] kernel void kv_append<T, EACH>(                                        \
         device const T *, device const T *, device T *, device T *, constant uint &, constant uint &, uint3, uint3);
 #define INSTANCES(T)                                                                                                  \
@@ -115,3 +117,5 @@ kernel void kv_append(device const T *keys [[buffer(0)]], device const T *values
 INSTANCES(float)
 INSTANCES(half)
 INSTANCES(bfloat)
+EMBEDDING(half, 8, "_eights_")
+EMBEDDING(bfloat, 8, "_eights_")

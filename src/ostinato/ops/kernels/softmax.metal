@@ -25,35 +25,39 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
                     uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float largest_of[MOST_SIMDGROUPS], total_of[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
-    float kept[KEPT], largest = -INFINITY, total = 0.0f;
+    float kept[KEPT], own = -INFINITY, total = 0.0f;
     FOR_KEPT { load<T, EACH>(x + start + place, kept + step * EACH); }
     FOR_KEPT {
-        FOR_EACH { largest = max(largest, kept[step * EACH + i]); }
+        FOR_EACH { own = max(own, kept[step * EACH + i]); }
     }
     FOR_REST {
         float value[EACH];
         load<T, EACH>(x + start + place, value);
-        FOR_EACH { largest = max(largest, value[i]); }
+        FOR_EACH { own = max(own, value[i]); }
     }
-    largest = simd_max(largest);
-    if (lane == 0) { largest_of[simdgroup] = largest; }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    largest = simd_max(lane < simdgroups ? largest_of[lane] : -INFINITY);
+    // Exponentials are first taken relative to the thread's own largest, so that threads meet once.
+    const float base = own == -INFINITY ? 0.0f : own;
     FOR_KEPT {
         FOR_EACH {
-            kept[step * EACH + i] = exp(kept[step * EACH + i] - largest);
+            kept[step * EACH + i] = exp(kept[step * EACH + i] - base);
             total += kept[step * EACH + i];
         }
     }
     FOR_REST {
         float value[EACH];
         load<T, EACH>(x + start + place, value);
-        FOR_EACH { total += exp(value[i] - largest); }
+        FOR_EACH { total += exp(value[i] - base); }
     }
-    total = simd_sum(total);
-    if (lane == 0) { total_of[simdgroup] = total; }
+    const float of_simdgroup = simd_max(own);
+    total = simd_sum(own == -INFINITY ? 0.0f : total * exp(own - of_simdgroup));
+    if (lane == 0) {
+        largest_of[simdgroup] = of_simdgroup;
+        total_of[simdgroup] = total;
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const float scale = 1.0f / simd_sum(lane < simdgroups ? total_of[lane] : 0.0f);
+    const float others = lane < simdgroups ? largest_of[lane] : -INFINITY, largest = simd_max(others);
+    const float whole = simd_sum(others == -INFINITY ? 0.0f : total_of[lane] * exp(others - largest));
+    const float scale = own == -INFINITY ? 0.0f / whole : exp(own - largest) / whole;
     FOR_KEPT {
         float share[EACH];
         FOR_EACH { share[i] = kept[step * EACH + i] * scale; }
@@ -62,7 +66,7 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
     FOR_REST {
         float value[EACH];
         load<T, EACH>(x + start + place, value);
-        FOR_EACH { value[i] = exp(value[i] - largest) * scale; }
+        FOR_EACH { value[i] = exp(value[i] - base) * scale; }
         store<T, EACH>(value, out + start + place);
     }
 }
