@@ -265,7 +265,9 @@ def test_the_instrumented_graph_is_rebound_too(fake: Driver, either: ost.Device)
     with ost.profile(level="dispatches") as profile:
         for other in others[2:]:
             run.replay(x=other, by=1.0).wait()
-    assert bound_to(fake, run) == bound_to(fake, run, sampled=True) == [address(others[3])] * 3
+    assert bound_to(fake, run, sampled=True) == [address(others[3])] * 3
+    run.replay(x=others[3], by=1.0).wait()  # the other graph catches up when it is replayed
+    assert bound_to(fake, run) == [address(others[3])] * 3
     assert len(profile.recording().samples()) == 6
     assert run.rebuild_count == 1
 
@@ -304,6 +306,23 @@ def test_where_nodes_cannot_be_changed_the_graph_is_built(
         run.replay(x=other, by=1.0).wait()
         assert bound_to(fake, run) == [address(other)] * 3
     assert (run.rebind_count, run.rebuild_count) == (3, 3)
+
+
+def test_a_graph_that_cannot_catch_up_is_not_replayed(fake: Driver, either: ost.Device) -> None:
+    graph, x = bumps(either)
+    run = graph.named(x=x).instantiate()
+    others = [either.zeros(64, np.float32) for _ in range(3)]
+    with ost.profile(level="dispatches"):
+        for other in others:
+            run.replay(x=other, by=1.0).wait()
+    fake.fail_update = 1
+    with pytest.raises(ost.DeviceError, match="none of it was started"):
+        run.replay(x=others[2], by=2.0)
+    fake.fail_update = 0
+    assert run.replay(x=others[2], by=3.0).wait()
+    assert bound_to(fake, run) == [address(others[2])] * 3
+    assert seen(fake)[-1] == 3.0
+    assert 2.0 not in seen(fake)
 
 
 def test_a_replay_after_one_whose_failure_could_not_be_settled_settles_it_first(

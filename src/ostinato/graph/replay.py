@@ -424,17 +424,15 @@ class Replayable:
         Buffers that come in turns keep a variant each: what was dropped and comes again is not put in another's place.
         """
         again = self._dropped.pop(key, False) is None
-        candidates = [
-            (known, variant)
-            for known, variant in self._variants.items()
-            if variant.is_movable and not known[0] and tuple(name for name, _ in known[2:]) == names
-        ]
         if again and len(self._variants) < _MAX_VARIANTS:
             return None
-        idle = next((known for known, variant in candidates if not variant.reused), None)
-        if idle is None and candidates and len(self._variants) >= _MAX_VARIANTS:
-            return candidates[0][0]
-        return idle
+        oldest = None
+        for known, variant in self._variants.items():
+            if variant.is_movable and not known[0] and tuple(name for name, _ in known[2:]) == names:
+                if not variant.reused:
+                    return known
+                oldest = oldest or known
+        return oldest if len(self._variants) >= _MAX_VARIANTS else None
 
     __reduce_ex__ = refuse_copy
 

@@ -333,6 +333,10 @@ class CudaBackend:
             executable = graph.sampled()
             run.result = self._result(graph.count)
             result = run.result.device
+        status = graph.catch_up(executable != graph.executable)
+        if status:
+            self.stock.release(run)
+            raise self._refused(status, 0)
         arguments = (graph.ring.address, executable, values, result, run.started_at)
         while not self._start(self.launcher.replay, arguments, run, started):
             try:

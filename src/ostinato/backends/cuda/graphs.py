@@ -70,6 +70,7 @@ class NativeGraph:
     def __init__(self, backend: CudaBackend, commands: CommandList, movable: bool = False) -> None:
         self.backend = backend
         self._movable = movable
+        self._last_sampled = False
         self._native_nodes: dict[bool, Nodes] = {}  # of a movable graph, by whether it is the instrumented one
         self._context = backend.context
         self._cu = backend.context.cu
@@ -151,13 +152,34 @@ class NativeGraph:
         return int(executable)
 
     def move(self, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray) -> int:
-        """Change addresses of arguments, for replays that start from now on; an error status of the driver, or 0."""
+        """Change addresses of arguments, for replays that start from now on; an error status of the driver, or 0.
+
+        The graph of the kind that was not replayed last, instrumented or not, catches up when it is.
+        """
         with self._lock:
-            for native in self._native_nodes.values():
-                status = self.backend.launcher.update(native, native.change(nodes, positions, addresses))
-                if status:
-                    return status
+            for sampled, native in self._native_nodes.items():
+                native.late.append(native.change(nodes, positions, addresses))
+                if sampled is self._last_sampled:
+                    status = self._update(native)
+                    if status:
+                        return status
         return 0
+
+    def catch_up(self, sampled: bool) -> int:
+        """Tell the driver of all changes in the graph that is replayed next; an error status of the driver, or 0."""
+        self._last_sampled = sampled
+        native = self._native_nodes.get(sampled)
+        if native is None or not native.late:
+            return 0
+        with self._lock:
+            return self._update(native)
+
+    def _update(self, native: Nodes) -> int:
+        rows = native.late[0] if len(native.late) == 1 else np.unique(np.concatenate(native.late))
+        status = self.backend.launcher.update(native, rows)
+        if not status:
+            native.late.clear()
+        return status
 
     def _add_nodes(self, graph: Any, sampled: bool, kept: list[AddedNode]) -> list[Any]:
         """Add the node that begins a replay and the launches after it; returns the launches, then the first node.

@@ -335,8 +335,12 @@ EXPORT int ost_quick_read(void *at, uint64_t address, void *to, uint64_t bytes) 
     if (__atomic_fetch_or(&l->taken, 1u << i, __ATOMIC_ACQUIRE) >> i & 1) continue;
     unsigned char *const piece = l->staged + i * staged_bytes;
     const Current current(l);
-    Result status = current.status ? current.status : l->read(piece, address, bytes, l->read_stream);
-    if (!status) status = l->synchronize(l->read_stream);
+    // With nothing in flight the stream of submissions answers sooner than one that was idle; otherwise the read would
+    // wait for what is in flight.
+    const Handle stream = finished(l) == l->number ? l->stream : l->read_stream;
+    Result status = current.status ? current.status : l->read(piece, address, bytes, stream);
+    if (!status)
+      while ((status = l->query(stream)) == not_ready) {}
     if (!status) memcpy(to, piece, bytes);
     __atomic_fetch_and(&l->taken, ~(1u << i), __ATOMIC_RELEASE);
     return status;
