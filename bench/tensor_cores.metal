@@ -9,14 +9,16 @@ constant constexpr uint LEFT = DEPTH + 8, RIGHT = SIDE + 8;  // rows in threadgr
 
 template <typename T>
 [[max_total_threads_per_threadgroup(256)]]
-kernel void tiled(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *c [[buffer(2)]],
+kernel void tiled(device const uint4 *a [[buffer(0)]], device const uint4 *b [[buffer(1)]], device T *c [[buffer(2)]],
                   constant uint &columns [[buffer(3)]], constant uint &depth [[buffer(4)]],
                   uint2 tile [[threadgroup_position_in_grid]], ushort thread_index [[thread_index_in_threadgroup]],
                   ushort simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup T left[SIDE * LEFT];
   threadgroup T right[DEPTH * RIGHT];
-  a += ulong(tile.y * SIDE + thread_index / 4) * depth + thread_index % 4 * 8;
-  b += ulong(thread_index / 16) * columns + tile.x * SIDE + thread_index % 16 * 8;
+  // Eight elements at a time, in buffers that are declared so: others could begin anywhere.
+  const uint left_row = depth / 8, right_row = columns / 8;
+  a += ulong(tile.y * SIDE + thread_index / 4) * left_row + thread_index % 4;
+  b += ulong(thread_index / 16) * right_row + tile.x * (SIDE / 8) + thread_index % 16;
   threadgroup T *const left_at = left + thread_index / 4 * LEFT + thread_index % 4 * 8;
   threadgroup T *const right_at = right + thread_index / 16 * RIGHT + thread_index % 16 * 8;
   const threadgroup T *const from_left = left + simdgroup / 4 * 64 * LEFT;
@@ -30,8 +32,8 @@ kernel void tiled(device const T *a [[buffer(0)]], device const T *b [[buffer(1)
 
   uint4 next_left[2], next_right[2];
   for (uint i = 0; i < 2; ++i) {
-    next_left[i] = *(device const uint4 *)(a + ulong(i) * 64 * depth);
-    next_right[i] = *(device const uint4 *)(b + ulong(i) * 16 * columns);
+    next_left[i] = a[ulong(i) * 64 * left_row];
+    next_right[i] = b[ulong(i) * 16 * right_row];
   }
   for (uint k = 0; k < depth; k += DEPTH) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -41,11 +43,11 @@ kernel void tiled(device const T *a [[buffer(0)]], device const T *b [[buffer(1)
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (k + DEPTH < depth) {
-      a += DEPTH;
-      b += DEPTH * columns;
+      a += DEPTH / 8;
+      b += DEPTH * right_row;
       for (uint i = 0; i < 2; ++i) {
-        next_left[i] = *(device const uint4 *)(a + ulong(i) * 64 * depth);
-        next_right[i] = *(device const uint4 *)(b + ulong(i) * 16 * columns);
+        next_left[i] = a[ulong(i) * 64 * left_row];
+        next_right[i] = b[ulong(i) * 16 * right_row];
       }
     }
 #pragma clang loop unroll(full)
@@ -73,7 +75,7 @@ kernel void tiled(device const T *a [[buffer(0)]], device const T *b [[buffer(1)
     }
 }
 #define TILED(T)                                                                                                      \
-    template [[host_name("tiled_" #T)]] kernel void tiled<T>(device const T *, device const T *, device T *,          \
+    template [[host_name("tiled_" #T)]] kernel void tiled<T>(device const uint4 *, device const uint4 *, device T *,          \
                                                              constant uint &, constant uint &, uint2, ushort, ushort);
 TILED(bfloat)
 TILED(half)

@@ -171,9 +171,10 @@ def products(dev: ost.Device, rounds: int, only: str, sources: Path | None) -> N
         cases[f"matmul2d {_shown(tile)}"] = (dev, with_tile(dev, tile, ours_w, ours_x, ours_out), out, turned)
     library = dev.library(Path(__file__).with_suffix(".metal"))
     tiled, groups = library["tiled_bfloat"], (SIDE // 128, SIDE // 128)
+    words_x, words_w = (dev.from_dlpack(tensor.view(torch.int32)).view(np.uint32) for tensor in (x, w))
     cases["simdgroup matrices, 128 × 128"] = (
         dev,
-        lambda enc: enc.dispatch(tiled, ours_x, ours_w, ours_out, SIDE, SIDE, groups=groups, group_size=256),
+        lambda enc: enc.dispatch(tiled, words_x, words_w, ours_out, SIDE, SIDE, groups=groups, group_size=256),
         out,
         straight,
     )
