@@ -33,11 +33,10 @@ def tile(to: str, left: str, right: str, before: str, kind: str = "bf16") -> str
 
 
 def turn(to: str, of: str) -> str:
-    taken = f"shfl.sync.idx.b32 a, {of}, %r90, 31, 0xffffffff; shfl.sync.idx.b32 b, {of}, %r91, 31, 0xffffffff;"
-    return f"\t{{ .reg .b32 a, b; {taken} prmt.b32 {to}, a, b, %r92; }}"
+    return f"\tmovmatrix.sync.aligned.m8n8.trans.b16 {to}, {of};"
 
 
-def reading(*registers: int) -> list[str]:
+def reading(registers: range) -> list[str]:
     """Every register of a program is given its value somewhere."""
     return [f"\tld.shared.u32 %r{number}, [%rd{number}];" for number in registers]
 
@@ -66,9 +65,6 @@ def stored(ptx: str) -> list[Any]:
                     start, known = (base[1], Counter(dict(base[2]))) if base[0] == "sum" else (base, Counter())
                     sums.append(("sum", start, frozenset((known + terms).items())))
             values.update(zip(to, sums, strict=True))
-        elif "prmt" in line:
-            source, *_, to, _ = REGISTER.findall(line)
-            values[to] = ("turned", value(source))
         elif line.lstrip().startswith("st."):
             results.append([value(register) for register in REGISTER.findall(line)])
         elif line.strip() and not line.strip().startswith(("$", "bra")):
@@ -96,7 +92,7 @@ def blocked(rows: int, columns: int, depth: int) -> str:
                 lines.append(tile(to, f"%r{300 + k * rows + i}", f"%r{turned}", sums[i, j]))
                 sums[i, j] = to
     lines += [f"\tst.global.v2.f32 [%rd1], {{{pair}}};" for pair in sums.values()]
-    return "\n".join([*reading(90, 91, 92, *range(200, 200 + depth * columns)), *lines])
+    return "\n".join([*reading(range(200, 200 + depth * columns)), *lines])
 
 
 @pytest.mark.parametrize(
@@ -189,7 +185,7 @@ def programs(draw: st.DrawFn) -> str:
         else:
             lines.append(f"$L__BB0_{len(lines)}:")
     lines += [f"\tst.global.v2.f32 [%rd1], {{{pair}}};" for pair in sums]
-    return "\n".join([*reading(90, 91, 92, *range(1, 8)), *lines])
+    return "\n".join([*reading(range(1, 8)), *lines])
 
 
 @settings(max_examples=300, deadline=None)

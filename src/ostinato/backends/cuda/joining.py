@@ -23,13 +23,10 @@ _TILE = re.compile(
 )
 _LEAVES = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:bra|brx|ret|exit|call|trap)\b|^\s*\$\w+:|^\s*[{}]\s*$|^\s*\.")
 _REPEATABLE = re.compile(
-    r"\s*(?P<operation>mov\.b32|cvt\.rna\.tf32\.f32)\s+(?P<to>%r\d+), (?P<of>%[rf]\d+|\{%rs\d+, %rs\d+\});\s*"
+    r"\s*(?P<operation>movmatrix\.sync\.aligned\.m8n8\.trans\.b16|mov\.b32|cvt\.rna\.tf32\.f32)\s+(?P<to>%r\d+),"
+    r" (?P<of>%[rf]\d+|\{%rs\d+, %rs\d+\});\s*"
 )
 _TURNED = re.compile(
-    r"\s*(?P<operation>\{ \.reg \.b32 a, b;) (?P<of>shfl\.sync\.idx\.b32 a, %r\d+, .*;) prmt\.b32 (?P<to>%r\d+), a, b,"
-    r" (?P<by>%r\d+); \}\s*"
-)
-_TURNED_WORDS = re.compile(
     r"\s*(?P<operation>\{ \.reg \.pred odd;) .* odd, (?P<of>%r\d+, 0; selp\.b32 a, %r\d+, %r\d+, odd;.*)"
     r" selp\.b32 (?P<to>%r\d+), b, a, odd; selp\.b32 (?P<second>%r\d+), a, b, odd; \}\s*"
 )
@@ -96,9 +93,6 @@ def _given(line: str) -> list[str]:
         return tile["d"].split(", ")
     turned = _TURNED.fullmatch(line)
     if turned is not None:
-        return [turned["to"]]
-    turned = _TURNED_WORDS.fullmatch(line)
-    if turned is not None:
         return [turned["to"], turned["second"]]
     if line.count(";") > 1:
         return _REGISTER.findall(line)
@@ -142,12 +136,9 @@ def _shared(lines: list[str], uses: Mapping[str, int], given: Mapping[str, int])
     for line in lines:
         if same:
             line = _REGISTER.sub(lambda found: same.get(found[0], found[0]), line)
-        repeatable = _REPEATABLE.fullmatch(line) or _TURNED.fullmatch(line) or _TURNED_WORDS.fullmatch(line)
+        repeatable = _REPEATABLE.fullmatch(line) or _TURNED.fullmatch(line)
         if repeatable is not None and all(given[register] == 1 for register in _REGISTER.findall(line)):
-            registers, value = (
-                _given(line),
-                repeatable["operation"] + repeatable["of"] + repeatable.groupdict().get("by", ""),
-            )
+            registers, value = _given(line), repeatable["operation"] + repeatable["of"]
             if value not in known:
                 known[value] = registers
             elif all(here[register] == uses[register] for register in registers):

@@ -46,17 +46,13 @@ OST_FN tile_out multiply_pairs(uint32_t lanes, tile_pair<A> a, tile_pair<B> b, t
   return sum;
 }
 
-// A tile's register with rows and columns exchanged: a lane has two neighbours of a row, and wants two of a column. Each of
-// them is in a pair of its own. (movmatrix does it in one instruction, which takes seven times as long on an H200.)
+// A tile's register with rows and columns exchanged.
 OST_FN uint32_t transposed_tile(uint32_t pair) {
-  const uint32_t row = mma_row(), from = 8u * mma_quarter() + row / 2;
   uint32_t turned;
-  asm("{ .reg .b32 a, b; shfl.sync.idx.b32 a, %1, %2, 31, 0xffffffff; shfl.sync.idx.b32 b, %1, %3, 31, 0xffffffff; "
-      "prmt.b32 %0, a, b, %4; }"
-      : "=r"(turned)
-      : "r"(pair), "r"(from), "r"(from + 4), "r"(row & 1u ? 0x7632u : 0x5410u));
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
   return turned;
 }
+
 // The same of 32 bits. A lane has two neighbours x and y of a row, and wants two neighbours of a column. In each of two
 // exchanges one half of the lanes gets its first element and the other its second, so even rows hand out one of theirs
 // while odd rows hand out the other.
