@@ -139,8 +139,8 @@ class Library:
     All kernels of a source are compiled when the library is made. With more than `COMPILED_WHOLE` kernels (a file of
     template instances, say) that would take minutes for kernels that are never used, so each one is compiled on first
     use. So are kernels that run as vectors on the CPU; that they compile is checked at once. A kernel that uses a
-    function constant without a value is not compiled; asking for it raises a `ConstantError`. With `whole=False` each is
-    compiled on first use.
+    function constant without a value is not compiled; asking for it raises a `ConstantError`. With `whole=False` each
+    is compiled on first use.
     """
 
     COMPILED_WHOLE = 64
