@@ -137,8 +137,9 @@ def test_a_checkpoint_in_several_files_is_read_as_one(tmp_path: Path) -> None:
 def test_gguf_files_mean_to_us_what_they_mean_to_transformers(family: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
-    # transformers does not read the head size of a Qwen3 from GGUF, and takes 128.
-    config = replace(TINY[family], head_dim=128) if family == "qwen3" else TINY[family]
+    # transformers does not read these sizes from GGUF, and takes those of the models that it knows.
+    sizes: dict[str, dict[str, Any]] = {"qwen3": {"head_dim": 128}, "qwen3-moe": {"moe_intermediate_size": 768}}
+    config = replace(TINY[family], **sizes.get(family, {}))
     path = write_gguf(tmp_path / "model.gguf", models.random_weights(config, seed=3))
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32).eval()
     decoder = models.ReferenceDecoder(models.load_weights(path))

@@ -81,6 +81,14 @@ typedef _Float16 half;
 #include "ostinato/simd_operations.h"
 #include "ostinato/simd_cuda.h"
 #include "ostinato/simd.h"
+
+// Of utility.h only this: the rest prints.
+template <class To, class From> OST_FN To as_type(From from) {
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+#include "ostinato/mma_cuda.h"
 #include "ostinato/simdgroup_tile.h"
 #include "ostinato/simdgroup_matrix_cuda.h"
 #include "ostinato/simdgroup_matrix.h"
