@@ -372,7 +372,7 @@ class Decoder:
         with enc.scope("route"):
             self._route(enc, s.scores, s.indices, s.shares, renormalise=self.config.norm_topk_prob)
         lists: dict[str, Buffer] = {}
-        if s.hidden.shape[0] > 1:
+        if s.hidden.shape[0] > 1 and self._gathers_tokens(f"{name}.experts."):
             lists = {"order": s.order, "starts": s.starts}
             with enc.scope("lists"):
                 ops.expert_lists(enc, s.indices, s.order, s.starts)
@@ -384,6 +384,11 @@ class Decoder:
             ops.weighted_sum(enc, s.expert_out, s.shares, s.delta)
         with enc.scope("residual"):
             ops.add(enc, s.hidden, s.delta, s.hidden)
+
+    def _gathers_tokens(self, experts: str) -> bool:
+        """Whether each expert takes all its tokens at once: on a CPU experts of floats are faster token by token."""
+        plain = self._device._queue.backend.capabilities.plain_loops
+        return not plain or any(name.startswith(experts) for name in self._weights.formats)
 
     def _gated_experts(self, enc: CommandEncoder, name: str, s: _Scratch, lists: dict[str, Buffer]) -> None:
         """silu(gate · x) · (up · x) of the experts of each token."""
