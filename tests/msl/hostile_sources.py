@@ -224,14 +224,14 @@ SOURCES = {
 }
 
 OUTSIDE_FUNCTIONS = {
-    "puts": 'int puts(const char *);\nkernel void k(device int *x) { x[0] = puts("x"); }',
-    "execl": 'int execl(const char *, const char *, ...);\nkernel void k(device int *x) { x[0] = execl("a", "b"); }',
+    "puts": 'int puts(constant char *);\nkernel void k(device int *x) { x[0] = puts("x"); }',
+    "execl": 'int execl(constant char *, constant char *, ...);\nkernel void k(device int *x) { x[0] = execl("a", "b"); }',
     "a friend": "struct S { friend int getpid(S) ; };\nkernel void k(device int *x) { x[0] = getpid(S{}); }",
     "::write": 'kernel void k(device int *x) { x[0] = ::write(1, "x", 1); }',
     "std::system": 'kernel void k(device int *x) { x[0] = std::system("x"); }',
-    "a redirected name": "int __REDIRECT(f, (const char *), system);\nkernel void k(device int *x) { x[0] = f(0); }",
+    "a redirected name": "int __REDIRECT(f, (constant char *), system);\nkernel void k(device int *x) { x[0] = f(0); }",
     "in a namespace": (
-        "inline namespace n { int system(const char *); }\nkernel void k(device int *x) { x[0] = n::system(0); }"
+        "inline namespace n { int system(constant char *); }\nkernel void k(device int *x) { x[0] = n::system(0); }"
     ),
 }
 """What only the C++ compiler or the linker can refuse."""

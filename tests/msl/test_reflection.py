@@ -237,6 +237,45 @@ def test_what_is_not_supported_is_named_with_its_line(source: str, line: int, wh
 
 
 @pytest.mark.parametrize(
+    ("source", "line", "what"),
+    [
+        ("kernel void k(float *x) {}", 3, "pointer .* before 'float \\*'"),
+        ("\nfloat f(const float4 &v) { return v.x; }", 4, "reference .* before 'const float4 &'"),
+        ("kernel void k(device float *x) {\n  float *p = x; }", 4, "pointer"),
+        ("kernel void k(device float *x) { *(uint *)x = 1; }", 3, "'uint \\*'"),
+        ("kernel void k(device float *x) { auto p = static_cast<void *>(x); }", 3, "'void \\*'"),
+        ("struct S { int a; };\nint f(thread S &s, const S *t) { return s.a; }", 4, "'const S \\*'"),
+        ("struct S { metal::float2 *at; };", 3, "float2"),
+        ("using pointer = unsigned int *;", 3, "unsigned int"),
+    ],
+)
+def test_a_pointer_that_names_no_address_space_is_refused_as_on_apples_compiler(
+    source: str, line: int, what: str
+) -> None:
+    with pytest.raises(KernelCompileError, match=what) as caught:
+        parse(HEAD + source)
+    assert caught.value.line == line
+
+
+def test_address_spaces_are_found_wherever_metal_lets_them_stand() -> None:
+    parse(
+        HEAD
+        + """
+using cell = device float;
+struct S { int a; thread S &itself() thread { return *this; } };
+template <typename T> T first(T *at) { return *at; }
+float f(float device *x, const constant float &y, threadgroup const float4 *const z, cell *c) {
+  thread auto &again = z[0].x;
+  const device uchar *bytes = (const device uchar *)x;
+  auto *same = bytes;
+  return x[0] * y * float(*same) * again * sizeof(float) * c[0];
+}
+kernel void k(device float *x [[buffer(0)]], threadgroup float4 *z) { x[0] = f(x, 1.0f, z, x); }
+"""
+    )
+
+
+@pytest.mark.parametrize(
     "source",
     [
         'kernel void k() { asm("nop"); }',

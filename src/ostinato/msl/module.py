@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
+from .address_spaces import check_address_spaces
 from .argument_use import ArgumentUse
 from .benign import benign
 from .branches import Place as BranchPlace
@@ -120,6 +121,7 @@ class Module:
         self._tokens = self._syntax.tokens
         self._declarations = parse_declarations(self._syntax)
         check_declarations(self._syntax, self._declarations)
+        check_address_spaces(self._syntax, self._declarations)
         self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
         self._meeting: dict[int, bool] = {}
         self._kernel_keys: dict[str, str] = {}
