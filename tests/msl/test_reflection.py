@@ -263,6 +263,9 @@ def test_address_spaces_are_found_wherever_metal_lets_them_stand() -> None:
         + """
 using cell = device float;
 struct S { int a; thread S &itself() thread { return *this; } };
+namespace outer { namespace inner { struct S { int a; }; } }
+template <typename T> struct Of { struct S { T a; }; };
+int g(device ::outer::inner::S *x, device Of<int>::S *y) { return x->a + y->a; }
 template <typename T> T first(T *at) { return *at; }
 float f(float device *x, const constant float &y, threadgroup const float4 *const z, cell *c) {
   thread auto &again = z[0].x;

@@ -10,10 +10,10 @@ from __future__ import annotations
 from .declarations import Declarations
 from .reflect import SCALARS
 from .syntax import ADDRESS_SPACES, Syntax
-from .tokens import fail
+from .tokens import IDENTIFIER, fail
 from .uniform_facts import VECTOR
 
-_AROUND = frozenset({"const", "volatile", "unsigned", "signed", "metal", "::"})
+_AROUND = frozenset({"const", "volatile", "unsigned", "signed", "::"})
 
 
 def check_address_spaces(syntax: Syntax, declarations: Declarations) -> None:
@@ -30,9 +30,11 @@ def check_address_spaces(syntax: Syntax, declarations: Declarations) -> None:
                 named = True
             elif text in SCALARS or text == "void" or text in structs or VECTOR.fullmatch(text):
                 known = True
-            elif text not in _AROUND:
+            elif text not in _AROUND and not (texts[first] == "::" and syntax.tokens[first - 1].kind == IDENTIFIER):
                 break
             first -= 1
+        if texts[first] == "::" and first and texts[first - 1] == ">":
+            continue  # a member of what a template makes: its address space stands before that
         if known and not named:
             what = "pointer" if texts[index] == "*" else "reference"
             written = " ".join(texts[first : index + 1])
