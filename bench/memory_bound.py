@@ -4,14 +4,15 @@ Each operation is a graph of a few dispatches, far larger than the caches togeth
 Bytes are those that a dispatch declares: every input read once, every output written once. A copy counts as read and
 written.
 
-    python bench/memory_bound.py [--device cuda] [--megabytes 256] [--rounds 15] [--dtype bfloat16] [--json]
+    python bench/memory_bound.py [--device cuda] [--megabytes 256] [--rounds 15] [--dtype bfloat16] [--only softmax]
+        [--json]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -69,6 +70,7 @@ def operations(dev: ost.Device, dtype: Any, elements: int) -> dict[str, Callable
         "silu_mul_halves": lambda enc: ops.silu_mul_halves(enc, halves, half_out),
         "sigmoid_mul": lambda enc: ops.sigmoid_mul(enc, a, b, out),
         "gelu": lambda enc: ops.gelu(enc, a, out),
+        "gelu_erf": lambda enc: ops.gelu(enc, a, out, approximate=False),
         "scalar_mul": lambda enc: ops.scalar_mul(enc, a, out, 0.5),
         "softcap": lambda enc: ops.softcap(enc, a, out, 30.0),
         "cast": lambda enc: ops.cast(enc, a, wide),
@@ -85,10 +87,14 @@ def operations(dev: ost.Device, dtype: Any, elements: int) -> dict[str, Callable
     }
 
 
-def rates(dev: ost.Device, dtype: Any, elements: int, rounds: int) -> list[tuple[str, str, str]]:
+def rates(
+    dev: ost.Device, dtype: Any, elements: int, rounds: int, only: Sequence[str] | None
+) -> list[tuple[str, str, str]]:
     """Each operation with its rate, and that rate beside the copy's."""
     work, moved = {}, {}
     for name, encode in operations(dev, dtype, elements).items():
+        if only and name not in ("copy", *only):
+            continue
         graph = dev.capture(lambda enc, encode=encode: [encode(enc) for _ in range(REPEATS)])
         moved[name] = sum(bytes_of(command) for command in graph.commands)
         run = graph.instantiate()
@@ -114,6 +120,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--dtype", choices=DTYPES, action="append")
+    parser.add_argument("--only", action="append", help="an operation to measure, instead of all")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     tables = []
@@ -121,7 +128,7 @@ def main() -> None:
         for name in given.dtype or ["bfloat16", "float32"]:
             dtype = np.dtype(DTYPES[name])
             rows = given.megabytes * 1_000_000 // dtype.itemsize // WIDTH // 128 * 128
-            rated = rates(dev, dtype, rows * WIDTH, given.rounds)
+            rated = rates(dev, dtype, rows * WIDTH, given.rounds, given.only)
             tables.append(Table(f"{dev.capabilities.description}, {name}", ("operation", "GB/s", "of a copy"), rated))
     report(tables, given.json)
 

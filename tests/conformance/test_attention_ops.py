@@ -386,6 +386,22 @@ def test_large_inputs_are_moved_and_turned_by_fours(dev: ost.Device, dtype: np.d
     assert command.kernel.name.startswith("rope_fours_")
 
 
+@by_dtype
+@pytest.mark.usefixtures("for_gpus")
+@pytest.mark.parametrize("width", [1024, 1028])
+def test_rows_that_are_looked_up_together_are_each_their_own(dev: ost.Device, dtype: np.dtype[Any], width: int) -> None:
+    table = values((9, width), dtype, 4)
+    for count in (64, 65, 67):
+        ids = np.random.default_rng(count).integers(0, 11, count).astype(np.uint32)
+        out, behind = dev.zeros((count + 1, width), dtype), dev.array(np.ones((1, width), dtype))
+        out[count:].write(behind.numpy())
+        run(dev, ops.embedding, dev.array(table), dev.array(ids), out[:count])
+        found = out.numpy()
+        assert np.array_equal(found[:count][ids < 9], table[ids[ids < 9]])
+        assert np.isnan(found[:count][ids >= 9].astype(np.float32)).all()
+        assert np.array_equal(found[count:], behind.numpy())
+
+
 # --- what is declared and refused --------------------------------------------------------------------------------
 
 

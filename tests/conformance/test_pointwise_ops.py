@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -140,6 +141,50 @@ def test_what_goes_by_fours_is_fused_too(dev: ost.Device, monkeypatch: pytest.Mo
     assert [dispatch.kernel.name for dispatch in dispatches(graph)] == ["add_fours_float", "rms_norm_fours_float"]
     fused, _ = fuse(graph)
     assert [dispatch.kernel.name for dispatch in dispatches(fused)] == ["add_rms_norm_fours_float"]
+
+
+@pytest.mark.usefixtures("either_kernel")
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: dtype.name)
+def test_activations_of_every_number_of_16_bits_are_a_neighbour_of_the_exact_one(
+    dev: ost.Device, dtype: np.dtype[Any]
+) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    ones = dev.array(np.ones(1 << 16, dtype))
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        gelu = wide / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+        cases: list[tuple[Any, tuple[Any, ...], np.ndarray]] = [
+            (ops.gelu, (), gelu),
+            (ops.softcap, (30.0,), 30 * np.tanh(wide / 30)),
+            (ops.softcap, (0.7,), 0.7 * np.tanh(wide / np.float32(0.7))),
+            (ops.silu_mul, (ones,), wide / (1 + np.exp(-wide))),
+            (ops.sigmoid_mul, (ones,), 1 / (1 + np.exp(-wide))),
+        ]
+    for launch, arguments, exact in cases:
+        out = dev.zeros(1 << 16, dtype)
+        if arguments and isinstance(arguments[0], float):
+            run(dev, launch, dev.array(x), out, *arguments)
+        else:
+            run(dev, launch, dev.array(x), *arguments, out)
+        assert_neighbours(out.numpy(), exact, x)
+
+
+def assert_neighbours(found: np.ndarray, exact: np.ndarray, x: np.ndarray) -> None:
+    """Each number is one of the two of its type that the exact one lies between, or that one; NaN where that is.
+
+    Numbers below 2^-119 may be zero instead, as an intermediate beside the least float is.
+    """
+    info = ml_dtypes.finfo(found.dtype)
+    with np.errstate(all="ignore"):
+        mine, largest = found.astype(np.float64), float(info.max)
+        # Half an ulp past the largest finite number they round to infinity.
+        mine, bounded = (np.clip(numbers, -2 * largest, 2 * largest) for numbers in (mine, exact))
+        exponents = np.maximum(np.frexp(bounded)[1] - 1, info.minexp)
+        ulp = np.ldexp(1.0, exponents - info.nmant)
+        wrong = np.abs(mine - bounded) >= np.maximum(ulp, 2.0**-119)
+        wrong &= ~((np.abs(exact) > largest) & (np.abs(mine) >= largest) & (np.sign(mine) == np.sign(exact)))
+    wrong |= np.isnan(found.astype(np.float64)) != np.isnan(exact)
+    assert not wrong.any(), [*zip(x[wrong], found[wrong], exact[wrong], strict=True)][:10]
 
 
 def test_extremes_stay_finite(dev: ost.Device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -31,6 +32,22 @@ def test_softmax_is_that_of_numpy(dev: ost.Device, dtype: np.dtype[Any], shape: 
     near(out, shares(x))
     run(dev, ops.softmax, in_place, in_place)
     assert in_place.numpy().tobytes() == out.numpy().tobytes()
+
+
+@by_dtype
+@pytest.mark.usefixtures("either_kernel")
+@pytest.mark.parametrize("shape", [(70, 1000), (40, 2056), (3, 40_004)], ids=str)
+def test_softmax_of_much_is_right_in_its_smallest_shares_too(
+    dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]
+) -> None:
+    x = 10 * values(shape, dtype, 3)
+    x[0] = -np.inf
+    x[0, 7] = 1e4
+    out = dev.zeros(shape, dtype)
+    run(dev, ops.softmax, dev.array(x), out)
+    exact, info = shares(x), ml_dtypes.finfo(dtype)
+    bound = max(float(info.eps), 2e-5) * exact + float(info.smallest_subnormal) + 2.0**-120
+    assert (np.abs(out.numpy().astype(np.float64) - exact) <= bound).all()
 
 
 @pytest.mark.usefixtures("either_kernel")

@@ -387,6 +387,29 @@ def test_integers_are_reduced_by_one_instruction(nvrtc: Nvrtc, function: str) ->
     assert "shfl" not in body
 
 
+def test_fast_functions_are_few_instructions(nvrtc: Nvrtc) -> None:
+    instructions = {
+        "fast::exp(x)": ["mul", "ex2.approx.ftz"],
+        "fast::exp2(x)": ["ex2.approx.ftz"],
+        "fast::log(x)": ["lg2.approx.ftz", "mul"],
+        "fast::divide(2.0f, x)": ["rcp.approx.ftz", "add"],
+        "fast::tanh(x)": ["ex2.approx.ftz", "rcp.approx.ftz"],
+        "fast::sin(x)": ["fma", "fma", "sin.approx.ftz"],
+        "fast::cos(half(x))": ["cos.approx.ftz"],
+    }
+    kernels = "".join(
+        f"kernel void k{number}(device float *y [[buffer(0)]]) {{ const float x = y[0]; y[0] = {call}; }}\n"
+        for number, call in enumerate(instructions)
+    )
+    compiled = nvrtc.compile(parse(f"{HEAD}{kernels}").translate("cuda"))
+    assert compiled.ptx, compiled.log
+    for number, expected in enumerate(instructions.values()):
+        body = compiled.body(number).split("ld.global", 1)[1]
+        assert all(name in body for name in expected)
+        assert "bra" not in body
+        assert body.count(";") < 24
+
+
 def test_floats_are_reduced_in_five_steps_where_all_lanes_are_there(nvrtc: Nvrtc) -> None:
     body = body_of(nvrtc, "out[i] = simd_sum(out[i]);")
     assert body.count("shfl.sync") == 6  # and one in the loop for a partial simdgroup

@@ -50,8 +50,10 @@ _TILED_TOKENS = 64
 """Tokens of a group that computes with simdgroup matrices; from a quarter of it on they are faster."""
 _HEADS_TOGETHER = 8
 """Heads of a token that are rotated together, by the same angles."""
-_HEADS_APPENDED = 16
-"""The same of a simdgroup that also moves them to the cache."""
+_HEADS_APPENDED = {16: 16, 4096: 32}
+"""The same of a simdgroup that also moves them to the cache, from so many tokens on."""
+_TOKENS_LOOKED_UP = 4
+"""Rows that a thread of the embedding reads at a time."""
 _KEYS_TOGETHER = 4
 _OWN = 8
 """Elements of a head per lane."""
@@ -67,8 +69,8 @@ def embedding(encoder: CommandEncoder, table: Buffer, tokens: Buffer, out: Buffe
     each, way = fours(encoder, width, out.size, table, out, most=8)
     encoder.dispatch(
         find(encoder, "positions", f"{name}{way}_{ending}"),
-        *(table, tokens, out, rows),
-        threads=(width // each, tokens.size),
+        *(table, tokens, out, rows, tokens.size),
+        threads=(width // each, tokens.size if each == 1 else -(-tokens.size // _TOKENS_LOOKED_UP)),
         group_size=(min(width // each, 256), 1),
         bytes_read=out.nbytes + tokens.nbytes,
         bytes_written=out.nbytes,
@@ -212,9 +214,10 @@ def rope_append(
     grid: dict[str, Any] = {"threads": (rows, tokens), "group_size": 1}
     way = ""
     if not plain:
-        together = 1 if tokens < _HEADS_APPENDED else _HEADS_APPENDED
+        together = max((heads for least, heads in _HEADS_APPENDED.items() if tokens >= least), default=1)
         if 2 * frequencies.size == size and size in (8, 16, 32, 64, 128, 256):
-            _, way = fours(encoder, size, x.size, x, queries, key_cache, value_cache, *norms)
+            most = 4 if size == 8 else 8
+            _, way = fours(encoder, size, x.size, x, queries, key_cache, value_cache, *norms, most=most)
         arguments.append(together)
         grid = {"groups": (-(-rows // together), tokens), "group_size": 32}
     encoder.dispatch(

@@ -24,7 +24,7 @@ GATE_FLOPS = EXPONENTIAL_FLOPS + 4
 FOURS = "_fours"
 """In the name of kernels that read and write four elements as one vector."""
 EIGHTS = "_eights"
-"""The same for two vectors."""
+"""The same for eight elements of 16 bits."""
 _FOURS_FROM = 1 << 16
 
 Index = int | np.integer[Any] | Param
@@ -126,12 +126,14 @@ def fours(encoder: CommandEncoder, width: int, elements: int, *buffers: Buffer, 
     """How many elements a thread takes, and what the kernel's name has for it.
 
     A GPU is faster with four, read and written as one vector, if they are many, in rows of whole and aligned vectors;
-    with `most` of eight, elements of 16 bits are taken by two vectors.
+    with `most` of eight, elements of 16 bits are taken by eight.
     """
-    if prefers_plain(encoder) or elements < _FOURS_FROM or width % 4:
+    if prefers_plain(encoder) or elements < _FOURS_FROM:
         return 1, ""
-    aligned = all(is_aligned(4 * buffer.dtype.itemsize, 0, buffer) for buffer in buffers)
-    if not aligned:
-        return 1, ""
-    eight = most == 8 and not width % 8 and all(buffer.dtype.itemsize == 2 for buffer in buffers)
-    return (8, EIGHTS) if eight else (4, FOURS)
+
+    def fits(each: int) -> bool:
+        return not width % each and all(is_aligned(each * buffer.dtype.itemsize, 0, buffer) for buffer in buffers)
+
+    if most == 8 and all(buffer.dtype.itemsize == 2 for buffer in buffers) and fits(8):
+        return 8, EIGHTS
+    return (4, FOURS) if fits(4) else (1, "")

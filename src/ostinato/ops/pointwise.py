@@ -135,7 +135,7 @@ def _simple(encoder: CommandEncoder, name: str, a: Buffer, b: Buffer, out: Buffe
 
 def _gated(encoder: CommandEncoder, name: str, gate: Buffer, up: Buffer, out: Buffer) -> None:
     ending = same_elements(name, out, gate, up)
-    each, way = fours(encoder, out.size, out.size, gate, up, out)
+    each, way = fours(encoder, out.size, out.size, gate, up, out, most=8)
     encoder.dispatch(
         find(encoder, "pointwise", f"{name}{way}_{ending}"),
         *(gate, up, out),
@@ -157,7 +157,7 @@ def _mapped(
     op_kind: CapturedOpKind = CapturedOpKind.Other,
 ) -> None:
     ending = same_elements(name, out, x)
-    each, way = fours(encoder, out.size, out.size, x, out)
+    each, way = fours(encoder, out.size, out.size, x, out, most=8)
     encoder.dispatch(
         find(encoder, "pointwise", f"{name}{way}_{ending}"),
         *(x, out, *values),

@@ -27,8 +27,8 @@ from .norms import row_threads
 
 MOST_EXPERTS = 1024
 MOST_CHOSEN = 64
-_KEPT = 16
-"""Elements of a row that a thread of the softmax for GPUs keeps in registers."""
+_KEPT = {1: 16, 4: 16, 8: 32}
+"""Elements of a row that a thread of the softmax for GPUs keeps in registers, by how many it reads at a time."""
 
 
 def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
@@ -38,8 +38,8 @@ def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     if prefers_plain(encoder):
         kernel, threads = find(encoder, "selection", f"softmax_{ending}"), row_threads(width)
     else:
-        _, way = fours(encoder, width, out.size, x, out)
-        kernel, threads = find(encoder, "softmax", f"softmax{way}_{ending}"), _threads(-(-width // _KEPT))
+        each, way = fours(encoder, width, out.size, x, out, most=8)
+        kernel, threads = find(encoder, "softmax", f"softmax{way}_{ending}"), _threads(-(-width // _KEPT[each]))
     encoder.dispatch(
         kernel,
         *(x, out, width),

@@ -62,7 +62,11 @@ CLOSE: dict[str, tuple[Any, int, int]] = {
     "cospi": (lambda x: np.cos(reduced(x)), 4, 1),
     "tanpi": (lambda x: np.tan(reduced(x)), 6, 1),
 }
-UNARY = [*EXACT, *CLOSE, "sin", "cos", "tan", "fract", "fast::exp", "precise::exp", "precise::log", "precise::sqrt"]
+FAST: dict[str, Any] = {
+    name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "log10", "sin", "cos", "tan", "tanh")
+}
+UNARY = [*EXACT, *CLOSE, "sin", "cos", "tan", "fract", "precise::exp", "precise::log", "precise::sqrt"]
+UNARY += [f"fast::{name}" for name in FAST]
 
 BINARY_EXACT: dict[str, Any] = {
     "fmin": np.fmin,
@@ -76,7 +80,7 @@ BINARY_EXACT: dict[str, Any] = {
     "divide": np.divide,
 }
 BINARY_CLOSE: dict[str, tuple[Any, int, int]] = {"atan2": (np.arctan2, 6, 1), "pow": (np.power, 16, 1)}
-BINARY = [*BINARY_EXACT, *BINARY_CLOSE, "nextafter", "powr"]
+BINARY = [*BINARY_EXACT, *BINARY_CLOSE, "nextafter", "powr", "fast::divide"]
 
 QUESTIONS = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "signbit": np.signbit, "isnormal": None}
 PAIRS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -177,7 +181,7 @@ def sample(dtype: Any, limit: float = np.inf) -> Any:
     return values[~(np.abs(values.astype(np.float64)) > limit)]
 
 
-def assert_within(got: Any, expected: Any, dtype: Any, ulps: Any, given: Any, floor: float = 0.0) -> None:
+def assert_within(got: Any, expected: Any, dtype: Any, ulps: Any, given: Any, floor: Any = 0.0) -> None:
     """Whether results lie within so many units in the last place of the exact ones, which are doubles."""
     with np.errstate(all="ignore"):
         nearest = expected.astype(dtype).astype(np.float64)
@@ -284,11 +288,39 @@ def test_precise_functions_keep_metals_error_bounds(unary: Any, name: str) -> No
     assert_within(got[UNARY.index(name)], expected, np.float32, 4, x)
 
 
-def test_a_fast_exponential_may_lose_more_the_larger_its_argument(unary: Any) -> None:
+@pytest.mark.parametrize("type_name", DTYPES)
+@pytest.mark.parametrize("name", FAST)
+def test_fast_functions_keep_metals_error_bounds(unary: Any, name: str, type_name: str) -> None:
+    x, got = unary[type_name]
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        expected = FAST[name](wide)
+        # Numbers, given and found, that a float holds with all of its digits; angles of half a turn.
+        inside = (np.abs(wide) >= 2.0**-126) & (np.abs(expected) >= 2.0**-126) & (np.abs(expected) < 2.0**126)
+    ulps, floor = np.full(len(x), 8.0), np.zeros(len(x))
+    if name.startswith("exp"):
+        ulps = 3 + np.floor(2 * np.abs(wide))
+    elif name.startswith("log"):
+        floor[(wide >= 0.5) & (wide <= 2)] = 2.0**-21
+    elif name in ("sin", "cos"):
+        inside &= np.abs(wide) <= 3.1416
+        floor[:] = 2.0**-13
+    elif name == "tan":
+        inside &= np.abs(wide) <= 1.5
+        floor[:] = 2.0**-12
+    else:  # (t - 1) / (t + 1) of t = exp(2 x)
+        floor[:] = 2.0**-21
+    bound, least = (ulps, floor) if type_name == "float" else (np.ones(len(x)), floor)
+    mine = got[UNARY.index(f"fast::{name}")]
+    assert_within(mine[inside], expected[inside], DTYPES[type_name], bound[inside], x[inside], least[inside])
+
+
+def test_a_fast_tangent_keeps_the_digits_of_small_numbers_and_the_ends(unary: Any) -> None:
     x, got = unary["float"]
-    inside = np.abs(x) < 80  # where neither the result nor an intermediate leaves the normal numbers
-    expected, bound = np.exp(x[inside].astype(np.float64)), 3 + np.floor(2 * np.abs(x[inside].astype(np.float64)))
-    assert_within(got[UNARY.index("fast::exp")][inside], expected, np.float32, bound, x[inside])
+    mine, wide = got[UNARY.index("fast::tanh")].astype(np.float64), x.astype(np.float64)
+    normal = np.abs(wide) >= 2.0**-126
+    assert (np.abs(mine[normal] - np.tanh(wide[normal])) <= 1e-5 * np.abs(np.tanh(wide[normal]))).all()
+    assert np.isnan(mine[np.isnan(wide)]).all()
 
 
 @pytest.mark.parametrize("type_name", DTYPES)
@@ -322,6 +354,18 @@ def test_powr_wants_a_base_that_is_not_negative(binary: Any, type_name: str) -> 
     assert_within(
         mine[usual], expected, DTYPES[type_name], 16 if type_name == "float" else 1, np.stack([a, b])[:, usual]
     )
+
+
+@pytest.mark.parametrize("type_name", DTYPES)
+def test_a_fast_quotient_keeps_metals_error_bound(binary: Any, type_name: str) -> None:
+    a, b, got = binary[type_name]
+    top, bottom = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exact = top / bottom
+        inside = np.all([(np.abs(v) >= 2.0**-126) & (np.abs(v) < 2.0**126) for v in (top, bottom, exact)], axis=0)
+    bound = 2.5 if type_name == "float" else 1
+    mine = got[BINARY.index("fast::divide")]
+    assert_within(mine[inside], exact[inside], DTYPES[type_name], bound, np.stack([a, b])[:, inside])
 
 
 @pytest.mark.parametrize("type_name", DTYPES)

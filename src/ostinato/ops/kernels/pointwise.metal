@@ -1,16 +1,15 @@
 // Element-wise operations between the matrices of a decoder: activations, gates, a scale, a cap, casts; and the
 // sum over the experts of a token.
 //
-// One thread per element, or per four elements (`fours`), which are read and written as one vector, for large buffers with
-// the alignment of such vectors: a grid of exactly that size. The arithmetic is done in float and rounded once, to the
+// One thread per element, or per four (`fours`) or eight of 16 bits (`eights`), which are read and written as one vector, for
+// large buffers with the alignment of such vectors: a grid of exactly that size. The arithmetic is done in float and rounded once, to the
 // type that is stored. `out` may be any of the inputs of its own type.
 
 #include <metal_stdlib>
 using namespace metal;
 
 #include "fours.h"
-
-inline float sigmoid_of(float x) { return 1.0f / (1.0f + exp(-x)); }
+#include "functions.h"
 
 // The error function, within 3e-7: its power series near zero, a continued fraction away from it.
 inline float erf_of(float x) {
@@ -31,26 +30,33 @@ inline float erf_of(float x) {
     return copysign(result, x);
 }
 
-// What is computed of two elements, or of an element and a number that all share.
+// What is computed of two elements, or of an element and a number that all share, for results of type T.
+template <typename T>
 struct SiluMul {
-    static float of(float gate, float up) { return gate * sigmoid_of(gate) * up; }
+    static float of(float gate, float up) { return gate * sigmoid_of<T>(gate) * up; }
 };
+template <typename T>
 struct SigmoidMul {
-    static float of(float gate, float up) { return sigmoid_of(gate) * up; }
+    static float of(float gate, float up) { return sigmoid_of<T>(gate) * up; }
 };
+template <typename T>
 struct ScalarMul {
     static float of(float x, float factor) { return x * factor; }
 };
+template <typename T>
 struct Softcap {
-    static float of(float x, float cap) { return cap * tanh(x / cap); }
+    static float of(float x, float cap) { return cap * Functions<T>::tanh_of(Functions<T>::quotient(x, cap)); }
 };
 // The tanh approximation that most models use, ½ x (1 + tanh u) = x · sigmoid(2 u), and the exact one, by the error function.
+template <typename T>
 struct Gelu {
-    static float of(float x) { return x * sigmoid_of(1.5957691216057308f * (x + 0.044715f * x * x * x)); }
+    static float of(float x) { return x * sigmoid_of<T>(1.5957691216057308f * (x + 0.044715f * x * x * x)); }
 };
+template <typename T>
 struct GeluErf {
     static float of(float x) { return 0.5f * x * (1.0f + erf_of(x * 0.7071067811865476f)); }
 };
+template <typename T>
 struct Same {
     static float of(float x) { return x; }
 };
@@ -95,7 +101,7 @@ kernel void silu_mul_halves(device const T *x [[buffer(0)]], device T *out [[buf
     float gate[EACH], up[EACH];
     load<T, EACH>(line, gate);
     load<T, EACH>(line + width, up);
-    FOR_EACH { gate[i] = SiluMul::of(gate[i], up[i]); }
+    FOR_EACH { gate[i] = SiluMul<T>::of(gate[i], up[i]); }
     store<T, EACH>(gate, out + token * width + at);
 }
 
@@ -115,32 +121,35 @@ kernel void weighted_sum(device const T *x [[buffer(0)]], device const float *we
 }
 
 #define OF_TWO(T, EACH, NAME, F)                                                                                      \
-    template [[host_name(NAME #T)]] kernel void of_two<T, F, EACH>(device const T *, device const T *, device T *, uint);
+    template [[host_name(NAME #T)]] kernel void of_two<T, F<T>, EACH>(device const T *, device const T *, device T *, \
+                                                                      uint);
 #define WITH_VALUE(T, EACH, NAME, F)                                                                                  \
-    template [[host_name(NAME #T)]] kernel void with_value<T, F, EACH>(device const T *, device T *,                  \
-                                                                       constant float &, uint);
+    template [[host_name(NAME #T)]] kernel void with_value<T, F<T>, EACH>(device const T *, device T *,               \
+                                                                          constant float &, uint);
 #define OF_ONE(T, To, EACH, NAME, F)                                                                                  \
-    template [[host_name(NAME)]] kernel void of_one<T, To, F, EACH>(device const T *, device To *, uint);
-#define INSTANCE(T, EACH, WAY)                                                                                        \
+    template [[host_name(NAME)]] kernel void of_one<T, To, F<To>, EACH>(device const T *, device To *, uint);
+#define ELEMENTS(T, EACH, WAY)                                                                                        \
     OF_TWO(T, EACH, "silu_mul" WAY, SiluMul)                                                                          \
     OF_TWO(T, EACH, "sigmoid_mul" WAY, SigmoidMul)                                                                    \
     WITH_VALUE(T, EACH, "scalar_mul" WAY, ScalarMul)                                                                  \
     WITH_VALUE(T, EACH, "softcap" WAY, Softcap)                                                                       \
     OF_ONE(T, T, EACH, "gelu" WAY #T, Gelu)                                                                           \
-    OF_ONE(T, T, EACH, "gelu_erf" WAY #T, GeluErf)                                                                    \
+    OF_ONE(T, T, EACH, "gelu_erf" WAY #T, GeluErf)
+#define CASTS(T, EACH, WAY)                                                                                           \
     OF_ONE(T, float, EACH, "cast" WAY #T "_float", Same)                                                              \
     OF_ONE(T, half, EACH, "cast" WAY #T "_half", Same)                                                                \
     OF_ONE(T, bfloat, EACH, "cast" WAY #T "_bfloat", Same)
-// A grid of two axes costs a thread more, so it takes eight elements of 16 bits.
 #define BY_ROWS(T, EACH, WAY)                                                                                         \
     template [[host_name("silu_mul_halves" WAY #T)]] kernel void silu_mul_halves<T, EACH>(device const T *,           \
                                                                                           device T *, uint2, uint2);  \
     template [[host_name("weighted_sum" WAY #T)]] kernel void weighted_sum<T, EACH>(                                  \
         device const T *, device const float *, device T *, constant uint &, uint2, uint2);
-#define INSTANCES(T) INSTANCE(T, 1, "_") INSTANCE(T, 4, "_fours_") BY_ROWS(T, 1, "_") BY_ROWS(T, 4, "_fours_")
+#define INSTANCE(T, EACH, WAY) ELEMENTS(T, EACH, WAY) CASTS(T, EACH, WAY) BY_ROWS(T, EACH, WAY)
+#define INSTANCES(T) INSTANCE(T, 1, "_") INSTANCE(T, 4, "_fours_")
+#define EIGHTS(T) ELEMENTS(T, 8, "_eights_") BY_ROWS(T, 8, "_eights_")
 
 INSTANCES(float)
 INSTANCES(half)
 INSTANCES(bfloat)
-BY_ROWS(half, 8, "_eights_")
-BY_ROWS(bfloat, 8, "_eights_")
+EIGHTS(half)
+EIGHTS(bfloat)

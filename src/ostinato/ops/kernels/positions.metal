@@ -10,18 +10,32 @@ using namespace metal;
 
 constant constexpr uint HEADS = 8;  // heads of a thread, for which the angles are the same
 
-/// out[token] = table[tokens[token]]; a token past the end of the table gives NaN.
-template <typename T, uint EACH>
+#define FOR_TOGETHER _Pragma("clang loop unroll(full)") for (uint k = 0; k < TOGETHER; ++k)
+
+/// out[i] = table[tokens[i]], for `count` tokens; a token past the end of the table gives NaN.
+///
+/// A thread takes its elements of TOGETHER neighbouring tokens: reading a row waits for its token, so several are read at
+/// a time. The grid is [width / EACH, count / TOGETHER, rounded up].
+template <typename T, uint EACH, uint TOGETHER>
 kernel void embedding(device const T *table [[buffer(0)]], device const uint *tokens [[buffer(1)]],
                       device T *out [[buffer(2)]], constant uint &rows [[buffer(3)]],
-                      uint2 thread_position [[thread_position_in_grid]], uint2 extent [[threads_per_grid]]) {
-    const uint at = thread_position.x * EACH, width = extent.x * EACH;
-    const uint row = tokens[thread_position.y];
-    device T *to = out + ulong(thread_position.y) * width + at;
-    if (row < rows) {
-        copy<T, EACH>(table + ulong(row) * width + at, to);
-    } else {
-        FOR_EACH { to[i] = T(NAN); }
+                      constant uint &count [[buffer(4)]], uint2 thread_position [[thread_position_in_grid]],
+                      uint2 extent [[threads_per_grid]]) {
+    const uint at = thread_position.x * EACH, width = extent.x * EACH, first = thread_position.y * TOGETHER;
+    uint row[TOGETHER];
+    typedef typename Elements<T, EACH>::Kept Kept;
+    Kept kept[TOGETHER];
+    FOR_TOGETHER { row[k] = tokens[min(first + k, count - 1)]; }
+    FOR_TOGETHER {
+        if (row[k] < rows) { kept[k] = get((device const Kept *)(table + ulong(row[k]) * width + at)); }
+    }
+    float none[EACH];
+    FOR_EACH { none[i] = NAN; }
+    FOR_TOGETHER {
+        if (first + k < count) {
+            put(row[k] < rows ? kept[k] : Elements<T, EACH>::rounded(none),
+                (device Kept *)(out + ulong(first + k) * width + at));
+        }
     }
 }
 
@@ -97,16 +111,17 @@ kernel void kv_append(device const T *keys [[buffer(0)]], device const T *values
     }
 }
 
-#define EMBEDDING(T, EACH, WAY)                                                                                       \
-    template [[host_name("embedding" WAY #T)]] kernel void embedding<T, EACH>(                                        \
-        device const T *, device const uint *, device T *, constant uint &, uint2, uint2);
-#define INSTANCE(T, EACH, WAY)                                                                                        \
-    EMBEDDING(T, EACH, WAY)                                                                                           \
+#define EMBEDDING(T, EACH, TOGETHER, WAY)                                                                             \
+    template [[host_name("embedding" WAY #T)]] kernel void embedding<T, EACH, TOGETHER>(                              \
+        device const T *, device const uint *, device T *, constant uint &, constant uint &, uint2, uint2);
+#define APPEND(T, EACH, WAY)                                                                                          \
     template [[host_name("kv_append" WAY #T)]] kernel void kv_append<T, EACH>(                                        \
         device const T *, device const T *, device T *, device T *, constant uint &, constant uint &, uint3, uint3);
 #define INSTANCES(T)                                                                                                  \
-    INSTANCE(T, 1, "_")                                                                                               \
-    INSTANCE(T, 4, "_fours_")                                                                                         \
+    EMBEDDING(T, 1, 1, "_")                                                                                           \
+    EMBEDDING(T, 4, 4, "_fours_")                                                                                     \
+    APPEND(T, 1, "_")                                                                                                 \
+    APPEND(T, 4, "_fours_")                                                                                           \
     template [[host_name("rope_" #T)]] kernel void rope<T>(device const T *, device const float *, device T *,        \
                                                            constant uint &, constant uint &, constant uint &,         \
                                                            constant float &, uint3, uint3);                           \
@@ -117,5 +132,5 @@ kernel void kv_append(device const T *keys [[buffer(0)]], device const T *values
 INSTANCES(float)
 INSTANCES(half)
 INSTANCES(bfloat)
-EMBEDDING(half, 8, "_eights_")
-EMBEDDING(bfloat, 8, "_eights_")
+EMBEDDING(half, 8, 4, "_eights_")
+EMBEDDING(bfloat, 8, 4, "_eights_")

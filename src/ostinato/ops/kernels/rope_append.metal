@@ -76,11 +76,12 @@ kernel void rope_append(device const T *x [[buffer(0)]], device const float *fre
     }
 }
 
-/// The same for heads of nothing but pairs, whose number is a power of two from 4 to 128, in aligned rows: a lane takes four
-/// pairs, so a simdgroup takes several heads at a time. The grid is [heads + 2 · kept in groups of `together`, tokens].
-template <typename T>
+/// The same for heads of nothing but pairs, whose number is a power of two from EACH to 32 · EACH, in aligned rows: a lane
+/// takes EACH pairs, so a simdgroup takes several heads at a time. The grid is [heads + 2 · kept in groups of `together`,
+/// tokens].
+template <typename T, uint EACH>
 [[max_total_threads_per_threadgroup(SIMD)]]
-kernel void rope_append_fours(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
+kernel void rope_append_whole(device const T *x [[buffer(0)]], device const float *frequencies [[buffer(1)]],
                               device const T *query_weight [[buffer(2)]], device const T *key_weight [[buffer(3)]],
                               device T *queries [[buffer(4)]], device T *keys [[buffer(5)]],
                               device T *values [[buffer(6)]], constant uint &position [[buffer(7)]],
@@ -89,25 +90,33 @@ kernel void rope_append_fours(device const T *x [[buffer(0)]], device const floa
                               constant uint &capacity [[buffer(12)]], constant uint &normed [[buffer(13)]],
                               constant float &eps [[buffer(14)]], constant uint &together [[buffer(15)]],
                               uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
-    constexpr uint EACH = 4;
     const uint token = group.y, rows = heads + 2 * kept, lanes = pairs / EACH, at = lane % lanes * EACH;
     const ulong place = ulong(position) + token;
-    float cosine[EACH], sine[EACH];
+    const uint end = min((group.x + 1) * together, rows), own = lane / lanes, step = SIMD / lanes;
+    device const T *line = x + ulong(token) * rows * size + at;
+    // The next elements are read before those at hand are computed, the first ones before the angles.
+    typedef typename Elements<T, EACH>::Kept Kept;
+    device const T *from = line + ulong(min(group.x * together + own, end - 1)) * size;
+    Kept next_a = get((device const Kept *)from), next_b = get((device const Kept *)(from + pairs));
+    float angle[EACH], cosine[EACH], sine[EACH];
+    FOR_EACH { angle[i] = float(position + token) * frequencies[at + i]; }
     FOR_EACH {
-        const float angle = float(position + token) * frequencies[at + i];
-        cosine[i] = precise::cos(angle);
-        sine[i] = precise::sin(angle);
+        cosine[i] = precise::cos(angle[i]);
+        sine[i] = precise::sin(angle[i]);
     }
-    const uint end = min((group.x + 1) * together, rows);
-    for (uint first = group.x * together; first < end; first += SIMD / lanes) {
+    for (uint first = group.x * together; first < end; first += step) {
         // Lanes without a head take the last one again, and store nothing.
-        const uint head = min(first + lane / lanes, end - 1);
+        const uint head = min(first + own, end - 1);
         const bool is_key = head >= heads && head < heads + kept, is_value = head >= heads + kept;
-        const bool stores = first + lane / lanes < end && (head < heads || place < capacity);
-        device const T *from = x + (ulong(token) * rows + head) * size + at;
+        const bool stores = first + own < end && (head < heads || place < capacity);
         float a[EACH], b[EACH];
-        load<T, EACH>(from, a);
-        load<T, EACH>(from + pairs, b);
+        Elements<T, EACH>::widen(next_a, a);
+        Elements<T, EACH>::widen(next_b, b);
+        if (first + step < end) {
+            from = line + ulong(min(first + step + own, end - 1)) * size;
+            next_a = get((device const Kept *)from);
+            next_b = get((device const Kept *)(from + pairs));
+        }
         if (normed) {
             float squares = 0.0f;
             FOR_EACH { squares += a[i] * a[i] + b[i] * b[i]; }
@@ -133,9 +142,8 @@ kernel void rope_append_fours(device const T *x [[buffer(0)]], device const floa
         }
         if (stores) {
             device T *to = queries + (ulong(token) * heads + head) * size;
-            if (is_key || is_value) {
-                to = (is_key ? keys : values) + (ulong((head - heads) % kept) * capacity + place) * size;
-            }
+            if (is_key) { to = keys + (ulong(head - heads) * capacity + place) * size; }
+            if (is_value) { to = values + (ulong(head - heads - kept) * capacity + place) * size; }
             store<T, EACH>(a, to + at);
             store<T, EACH>(b, to + at + pairs);
         }
@@ -148,8 +156,11 @@ kernel void rope_append_fours(device const T *x [[buffer(0)]], device const floa
      constant uint &, constant float &, constant uint &, uint2, uint)
 #define INSTANCE(T)                                                                                                   \
     template [[host_name("rope_append_" #T)]] kernel void rope_append<T> SIGNATURE(T);                                \
-    template [[host_name("rope_append_fours_" #T)]] kernel void rope_append_fours<T> SIGNATURE(T);
+    template [[host_name("rope_append_fours_" #T)]] kernel void rope_append_whole<T, 4> SIGNATURE(T);
+#define EIGHTS(T) template [[host_name("rope_append_eights_" #T)]] kernel void rope_append_whole<T, 8> SIGNATURE(T);
 
 INSTANCE(float)
 INSTANCE(half)
 INSTANCE(bfloat)
+EIGHTS(half)
+EIGHTS(bfloat)

@@ -1,17 +1,21 @@
 // Softmax over rows, for a GPU. The kernel for CPUs is in selection.metal.
 //
 // A group of whole simdgroups takes one row. Threads keep the exponentials of what they read in registers, as far as
-// these suffice; the rest of a long row is read once more. They read and write an element at a time, or four as one
-// vector (`fours`), for large buffers with the alignment of such vectors. `out` may be `x`.
+// these suffice; the rest of a long row is read once more. They read and write an element at a time, or four (`fours`) or
+// eight of 16 bits (`eights`) as one vector, for large buffers with the alignment of such vectors. `out` may be `x`.
 
 #include <metal_stdlib>
 using namespace metal;
 
 #include "fours.h"
+#include "functions.h"
 
 constant constexpr uint MOST_THREADS = 1024;
 constant constexpr uint MOST_SIMDGROUPS = 32;
-constant constexpr uint KEPT = 16;  // elements of a row that a thread keeps
+
+// Elements of a row that a thread keeps.
+template <uint EACH> constexpr uint kept_elements() { return EACH == 8 ? 32 : 16; }
+
 #define FOR_KEPT                                                                                                     \
     _Pragma("clang loop unroll(full)") for (uint step = 0, place = member * EACH; step < KEPT / EACH;                \
                                             ++step, place += members * EACH) if (place < width)
@@ -25,6 +29,7 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
                     uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float largest_of[MOST_SIMDGROUPS], total_of[MOST_SIMDGROUPS];
     const ulong start = ulong(row) * width;
+    constexpr uint KEPT = kept_elements<EACH>();
     float kept[KEPT], own = -INFINITY, total = 0.0f;
     FOR_KEPT { load<T, EACH>(x + start + place, kept + step * EACH); }
     FOR_KEPT {
@@ -39,25 +44,25 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
     const float base = own == -INFINITY ? 0.0f : own;
     FOR_KEPT {
         FOR_EACH {
-            kept[step * EACH + i] = exp(kept[step * EACH + i] - base);
+            kept[step * EACH + i] = Functions<T>::exp_of(kept[step * EACH + i] - base);
             total += kept[step * EACH + i];
         }
     }
     FOR_REST {
         float value[EACH];
         load<T, EACH>(x + start + place, value);
-        FOR_EACH { total += exp(value[i] - base); }
+        FOR_EACH { total += Functions<T>::exp_of(value[i] - base); }
     }
     const float of_simdgroup = simd_max(own);
-    total = simd_sum(own == -INFINITY ? 0.0f : total * exp(own - of_simdgroup));
+    total = simd_sum(own == -INFINITY ? 0.0f : total * Functions<T>::exp_of(own - of_simdgroup));
     if (lane == 0) {
         largest_of[simdgroup] = of_simdgroup;
         total_of[simdgroup] = total;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const float others = lane < simdgroups ? largest_of[lane] : -INFINITY, largest = simd_max(others);
-    const float whole = simd_sum(others == -INFINITY ? 0.0f : total_of[lane] * exp(others - largest));
-    const float scale = own == -INFINITY ? 0.0f / whole : exp(own - largest) / whole;
+    const float whole = simd_sum(others == -INFINITY ? 0.0f : total_of[lane] * Functions<T>::exp_of(others - largest));
+    const float scale = own == -INFINITY ? 0.0f / whole : Functions<T>::exp_of(own - largest) / whole;
     FOR_KEPT {
         float share[EACH];
         FOR_EACH { share[i] = kept[step * EACH + i] * scale; }
@@ -66,7 +71,7 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
     FOR_REST {
         float value[EACH];
         load<T, EACH>(x + start + place, value);
-        FOR_EACH { value[i] = exp(value[i] - base) * scale; }
+        FOR_EACH { value[i] = Functions<T>::exp_of(value[i] - base) * scale; }
         store<T, EACH>(value, out + start + place);
     }
 }
@@ -79,3 +84,5 @@ kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]]
 INSTANCES(float)
 INSTANCES(half)
 INSTANCES(bfloat)
+INSTANCE(half, 8, "_eights_")
+INSTANCE(bfloat, 8, "_eights_")

@@ -1,6 +1,6 @@
 // <metal_math> and <metal_common>: the floating-point functions on scalars and vectors of float, half and bfloat, and
-// those shared with integers (abs, min, max, clamp, ...). metal::fast and metal::precise name the same functions but
-// for precise sin, cos and tan, which are exact to the end of the range.
+// those shared with integers (abs, min, max, clamp, ...). metal::precise names the same functions but for sin, cos
+// and tan, which are exact to the end of the range, and metal::fast but for those that a target has a faster way for.
 #pragma once
 
 namespace metal {
@@ -101,22 +101,38 @@ namespace metal {
 OST_MATH_2(nextafter, floating_t)
 
 #define OST_SAME(X)                                                                                                    \
-  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(cosh) X(cospi) X(exp) X(exp2) X(exp10) X(log) X(log2) X(log10)  \
-  X(rsqrt) X(sinh) X(sinpi) X(sqrt) X(tanh) X(tanpi) X(atan2) X(pow) X(powr) X(fmod) X(fdim) X(divide) X(fma) X(mad)   \
+  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(cosh) X(cospi) X(exp10) X(rsqrt) X(sinh) X(sinpi) X(sqrt)       \
+  X(tanpi) X(atan2) X(pow) X(powr) X(fmod) X(fdim) X(fma) X(mad)                                                       \
   X(mix) X(smoothstep) X(ceil) X(floor) X(rint) X(round) X(trunc) X(fract) X(sign) X(copysign) X(step) X(fmax) X(fmin) \
   X(fmax3) X(fmin3) X(fmedian3) X(abs) X(max) X(min) X(max3) X(min3) X(median3) X(clamp) X(fabs) X(saturate) X(modf)   \
   X(frexp) X(ldexp) X(ilogb) X(nextafter)
+#define OST_DIFFER(X) X(exp) X(exp2) X(log) X(log2) X(log10) X(tanh) X(divide)
 #define OST_USING(name) using metal::name;
 
 namespace fast {
 OST_SAME(OST_USING)
+#ifdef OST_FAST_FUNCTIONS
+// clang-format off
+#define OST_FAST_1(name) OST_FUNCTION_1(name, fn_fast_##name, inexact_t)
+OST_FAST_1(exp) OST_FAST_1(exp2) OST_FAST_1(log) OST_FAST_1(log2) OST_FAST_1(log10)
+OST_FAST_1(sin) OST_FAST_1(cos) OST_FAST_1(tan) OST_FAST_1(tanh) OST_FUNCTION_2(divide, fn_fast_divide, inexact_t)
+// clang-format on
+#undef OST_FAST_1
+        template <class A> OST_FN __ost::inexact_t<A> sincos(A x, __ost::inexact_t<A> &cosine) {
+  cosine = fast::cos(x);
+  return fast::sin(x);
+}
+#else
+OST_DIFFER(OST_USING)
 OST_USING(sin)
 OST_USING(cos)
 OST_USING(tan)
 OST_USING(sincos)
+#endif
 }  // namespace fast
 namespace precise {
 OST_SAME(OST_USING)
+OST_DIFFER(OST_USING)
 #define OST_PRECISE(name)                                                                     \
   template <class A> OST_FN __ost::inexact_t<A> name(A x) {                                   \
     return __ost::map<__ost::fn_precise_##name>(static_cast<__ost::inexact_t<A>>(x));         \
@@ -132,6 +148,7 @@ template <class A> OST_FN __ost::inexact_t<A> sincos(A x, __ost::inexact_t<A> &c
 }  // namespace precise
 
 #undef OST_SAME
+#undef OST_DIFFER
 #undef OST_USING
 #undef OST_MATH_1
 #undef OST_MATH_2

@@ -56,6 +56,7 @@ template <class T> OST_FN constexpr T stateless() {
 #define OST_BFLOAT_BITS(value) __ost::native_bfloat_bits(value)
 #define OST_FLOAT_MAX(x, y) __ost::larger(x, y)
 #define OST_FLOAT_MIN(x, y) __ost::smaller(x, y)
+#define OST_FAST_FUNCTIONS  // of metal::fast
 
 #include "types.h"
 #include "half_cuda.h"

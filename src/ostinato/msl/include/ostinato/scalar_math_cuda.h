@@ -1,5 +1,6 @@
-// The floating-point functions on one float that CUDA computes its own way: its precise device functions, never the fast
-// intrinsics. Within 2 ulp but for sinh, asinh, atanh and atan2 (3), and tan, tanpi, acosh and pow (4).
+// The floating-point functions on one float that CUDA computes its own way: its precise device functions, within 2 ulp but
+// for sinh, asinh, atanh and atan2 (3), and tan, tanpi, acosh and pow (4); and those of metal::fast, of instructions that
+// approximate, within the bounds that Metal states for them.
 #pragma once
 
 namespace __ost {
@@ -16,6 +17,64 @@ OST_DEVICE_2(atan2) OST_DEVICE_2(fmod) OST_DEVICE_2(pow)
 // clang-format on
 #undef OST_DEVICE_1
 #undef OST_DEVICE_2
+
+// One instruction of the special function unit; numbers below 2^-126, given or made, count as zero.
+#define OST_APPROXIMATE(name, instruction)                     \
+  OST_FN float name(float x) {                                 \
+    float r;                                                   \
+    asm(instruction ".approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); \
+    return r;                                                  \
+  }
+OST_APPROXIMATE(fast_inverse, "rcp")
+OST_APPROXIMATE(fast_exp2, "ex2")
+OST_APPROXIMATE(fast_log2, "lg2")
+OST_APPROXIMATE(fast_sin, "sin")
+OST_APPROXIMATE(fast_cos, "cos")
+#undef OST_APPROXIMATE
+
+struct fn_fast_divide {
+  static OST_FN float of(float x, float y) { return x * fast_inverse(y); }
+};
+struct fn_fast_exp2 {
+  static OST_FN float of(float x) { return fast_exp2(x); }
+};
+struct fn_fast_exp {
+  static OST_FN float of(float x) { return fast_exp2(x * 0x1.715476p+0f); }
+};
+struct fn_fast_log2 {
+  static OST_FN float of(float x) { return fast_log2(x); }
+};
+struct fn_fast_log {
+  static OST_FN float of(float x) { return fast_log2(x) * 0x1.62e430p-1f; }
+};
+struct fn_fast_log10 {
+  static OST_FN float of(float x) { return fast_log2(x) * 0x1.344136p-2f; }
+};
+// The instructions lose what a multiplication by 1 / 2 pi loses; an angle of one turn has little to lose.
+OST_FN float within_a_turn(float x) {
+  const float turns = ::rintf(x * 0x1.45f306p-3f);
+  return ::fmaf(turns, 0x1.777a5cp-23f, ::fmaf(turns, -0x1.921fb6p+2f, x));
+}
+struct fn_fast_sin {
+  static OST_FN float of(float x) { return fast_sin(within_a_turn(x)); }
+};
+struct fn_fast_cos {
+  static OST_FN float of(float x) { return fast_cos(within_a_turn(x)); }
+};
+struct fn_fast_tan {
+  static OST_FN float of(float x) {
+    const float angle = within_a_turn(x);
+    return fast_sin(angle) * fast_inverse(fast_cos(angle));
+  }
+};
+// Near zero, where the difference would lose its digits, the first terms of the power series.
+struct fn_fast_tanh {
+  static OST_FN float of(float x) {
+    const float square = x * x, far = 1.0f - 2.0f * fast_inverse(1.0f + fast_exp2(x * 0x1.715476p+1f));
+    const float near = x * (1.0f + square * (-0x1.555556p-2f + square * (0x1.111112p-3f - 0x1.ba1ba2p-5f * square)));
+    return square < 0.0625f ? near : far;
+  }
+};
 
 typedef fn_sin fn_precise_sin;
 typedef fn_cos fn_precise_cos;
