@@ -160,6 +160,8 @@ def test_activations_of_every_number_of_16_bits_are_a_neighbour_of_the_exact_one
             (ops.silu_mul, (ones,), wide / (1 + np.exp(-wide))),
             (ops.sigmoid_mul, (ones,), 1 / (1 + np.exp(-wide))),
         ]
+        by_erf = np.array([one * math.erfc(-one / math.sqrt(2)) / 2 for one in wide])
+    cases.append((partial(ops.gelu, approximate=False), (), by_erf))
     for launch, arguments, exact in cases:
         out = dev.zeros(1 << 16, dtype)
         if arguments and isinstance(arguments[0], float):
@@ -185,6 +187,17 @@ def assert_neighbours(found: np.ndarray, exact: np.ndarray, x: np.ndarray) -> No
         wrong &= ~((np.abs(exact) > largest) & (np.abs(mine) >= largest) & (np.sign(mine) == np.sign(exact)))
     wrong |= np.isnan(found.astype(np.float64)) != np.isnan(exact)
     assert not wrong.any(), [*zip(x[wrong], found[wrong], exact[wrong], strict=True)][:10]
+
+
+def test_a_gelu_of_floats_is_right_in_its_tail_too(dev: ost.Device) -> None:
+    x = np.concatenate([np.linspace(-12, 6, 1 << 16), [0, 1e30, -1e30, np.inf, -np.inf, np.nan]]).astype(np.float32)
+    out = dev.zeros(x.size, np.float32)
+    run(dev, ops.gelu, dev.array(x), out, approximate=False)
+    found, numbers = out.numpy(), x[:-3].astype(np.float64)
+    exact = np.array([one * math.erfc(-one / math.sqrt(2)) / 2 for one in numbers])
+    assert (np.abs(found[:-3] - exact) <= np.minimum(1e-5 * np.abs(exact), 4e-7 * np.maximum(1, exact))).all()
+    assert found[-3] == np.inf
+    assert np.isnan(found[-2:]).all()
 
 
 def test_extremes_stay_finite(dev: ost.Device) -> None:

@@ -11,25 +11,6 @@ using namespace metal;
 #include "fours.h"
 #include "functions.h"
 
-// The error function, within 3e-7: its power series near zero, a continued fraction away from it.
-inline float erf_of(float x) {
-    const float size = abs(x);
-    float result;
-    if (size < 2.0f) {
-        float term = size, sum = size;
-        for (int n = 1; n < 28; ++n) {
-            term *= -size * size / float(n);
-            sum += term / float(2 * n + 1);
-        }
-        result = 1.1283791670955126f * sum;
-    } else {
-        float tail = 0.0f;
-        for (int n = 24; n > 0; --n) { tail = 0.5f * float(n) / (size + tail); }
-        result = 1.0f - exp(-size * size) * 0.5641895835477563f / (size + tail);
-    }
-    return copysign(result, x);
-}
-
 // What is computed of two elements, or of an element and a number that all share, for results of type T.
 template <typename T>
 struct SiluMul {
@@ -54,7 +35,7 @@ struct Gelu {
 };
 template <typename T>
 struct GeluErf {
-    static float of(float x) { return 0.5f * x * (1.0f + erf_of(x * 0.7071067811865476f)); }
+    static float of(float x) { return x * normal_below<T>(x); }
 };
 template <typename T>
 struct Same {
