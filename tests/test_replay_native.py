@@ -178,6 +178,38 @@ def replay(backend: CpuBackend, graph: Executable, values: bytes = b"", times: i
 # --- what a replay does --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_addresses_change_in_a_graph_that_rests_and_in_a_copy_of_one_that_runs(
+    backend: CpuBackend, code: dict[str, CompiledKernel], count: int
+) -> None:
+    blocks = [Block(backend, 1) for _ in range(5)]
+    bumps = [dispatch(code["bump"], blocks[0].bind(0)) for _ in range(count)]
+    slow = dispatch(code["busy"], Block(backend, 1).bind(0), inline(1, 30_000_000))
+    graph = backend.instantiate_movable(CommandList.of([slow, *bumps], Ordering.SERIAL, backend.lower))
+    places = np.arange(1, count + 1), np.zeros(count, np.int64)
+
+    def to(block: Block) -> list[int] | np.ndarray:
+        given = [block.memory.address] * count
+        return given if count == 1 else np.array(given, np.uint64)
+
+    runs, native = [], list(graph.pointer)
+    finish(backend, start(backend, graph))
+    changed = backend.moved(graph, *places, to(blocks[1]))
+    assert changed is not None
+    assert changed.pointer == native
+    runs.append(start(backend, changed))
+    copied = backend.moved(changed, *places, to(blocks[2]))  # the replay before it has not ended
+    assert copied is not None
+    assert copied.pointer != native
+    runs.append(start(backend, copied))
+    finish(backend, *runs)
+    for executable, block in ((copied, blocks[3]), (changed, blocks[4])):
+        again = backend.moved(executable, *places, to(block))
+        assert again is executable
+        replay(backend, again)
+    assert [int(block.array[0]) for block in blocks] == [count] * 5
+
+
 def test_a_replay_does_what_a_submission_does(backend: CpuBackend, code: dict[str, CompiledKernel]) -> None:
     def run(once: Callable[[list[Command]], None]) -> list[int]:
         block = Block(backend, 16)

@@ -16,7 +16,7 @@ from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
 from ostinato.backends.cuda.launchers import FULL, STAGED_BYTES, NativeLauncher, Reading, Started
 from ostinato.backends.cuda.rings import SLOT_BYTES, RingFields
-from ostinato.backends.cuda.updates import AddedNode, Nodes
+from ostinato.backends.cuda.updates import AddedNode, Nodes, Rows
 from ostinato.native.building import host_library
 
 FUNCTIONS = Functions(101, 202)
@@ -169,9 +169,14 @@ def test_only_changed_nodes_get_new_parameters(bench: Bench) -> None:
     assert bench.launcher.update(nodes, nodes.change(*places)) == 0
     assert told == [(7, 11, 101, 3, 32, 64, 1000, 2000), (7, 13, 101, 5, 32, 192, 0, 3000)]
     assert nodes.arguments(3, 96) == struct.pack("=2Q", 0, 3000)
+    few = (np.array([2]), np.array([1]), [4000])
+    assert bench.launcher.update(nodes, nodes.change(*few)) == 0
+    assert told[2:] == [(7, 12, 101, 4, 32, 128, 0, 4000)]
+    many = Rows.of(np.arange(4), np.repeat(2, 20))
+    assert many.total == 4
     bench.fake.fail_update = bench.fake.updates + 2
-    assert bench.launcher.update(nodes, np.array([0, 1, 2], np.uint32)) == 1
-    assert len(told) == 3
+    assert bench.launcher.update(nodes, many) == 1
+    assert len(told) == 4
 
 
 def test_small_reads_go_through_pieces_of_pinned_memory(bench: Bench) -> None:

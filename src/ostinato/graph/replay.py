@@ -357,14 +357,15 @@ class Replayable:
     def _variant(self, buffers: Mapping[str, Buffer], serial: bool, rebuild: bool) -> tuple[_Variant, int]:
         for name, buffer in buffers.items():
             check_buffer(self.graph, name, buffer)
-        key = (serial, rebuild, *sorted((name, buffer._serial) for name, buffer in buffers.items()))
+        names = tuple(sorted(buffers))
+        key = (serial, rebuild, names, *[buffers[name]._serial for name in names])
         variant = self._variants.get(key)
         if variant is not None:
             variant.reused = True
             self._variants.move_to_end(key)
             return variant, 0
         started_ns = time.perf_counter_ns()
-        variant = None if serial or not buffers else self._moved(key, buffers)
+        variant = None if serial or not buffers else self._moved(key, names, buffers)
         if variant is None:
             variant = self._built(buffers, serial, rebuild)
         self._variants[key] = variant
@@ -395,9 +396,8 @@ class Replayable:
             self._movers[names] = Mover(self.graph, names)
         return variant
 
-    def _moved(self, key: tuple[Any, ...], buffers: Mapping[str, Buffer]) -> _Variant | None:
+    def _moved(self, key: tuple[Any, ...], names: tuple[str, ...], buffers: Mapping[str, Buffer]) -> _Variant | None:
         """A variant whose native form is changed to these buffers; None if it has to be built."""
-        names = tuple(sorted(buffers))
         spare_key = self._spare(key, names)
         if spare_key is None:
             return None
@@ -414,9 +414,8 @@ class Replayable:
         if len(self._dropped) > _MAX_DROPPED:
             self._dropped.popitem(last=False)
         graph, bound = self.graph, [buffer._allocation() for buffer in buffers.values()]
-        kept = dict(buffers)
-        commands = graph.command_list.deferred(lambda: rebound(graph, kept).command_list.nodes)
-        return spare.moved(executable, commands, lambda: rebound(graph, kept), bound)
+        commands = graph.command_list.deferred(lambda: rebound(graph, buffers).command_list.nodes)
+        return spare.moved(executable, commands, lambda: rebound(graph, buffers), bound)
 
     def _spare(self, key: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...] | None:
         """The variant that new buffers of these names may take the place of; None if they should have their own.
@@ -428,7 +427,7 @@ class Replayable:
             return None
         oldest = None
         for known, variant in self._variants.items():
-            if variant.is_movable and not known[0] and tuple(name for name, _ in known[2:]) == names:
+            if variant.is_movable and known[2] == names and not known[0]:
                 if not variant.reused:
                     return known
                 oldest = oldest or known

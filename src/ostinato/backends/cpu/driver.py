@@ -67,6 +67,7 @@ _MODE_EDGES = 2
 _OUTCOMES = (Outcome.DONE, Outcome.FAULTED, Outcome.NOT_RUN)
 _DONE = Status(Outcome.DONE, node=0, signal=0, address=0, access="", thread=None)
 _Numbers = ctypes.c_uint32 * 3
+_MOVE = ctypes.PYFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
 
 
 class _Status(ctypes.Structure):
@@ -106,10 +107,25 @@ class _GraphParts(NamedTuple):
     value_bytes: int
 
 
+class _Places(NamedTuple):
+    """Arguments of a graph's dispatches."""
+
+    nodes: np.ndarray
+    positions: np.ndarray
+    nodes_at: int
+    positions_at: int
+    words: np.ndarray
+    """Where they stand in the records."""
+    numbers: list[int]
+    """The same; writing a few takes NumPy longer."""
+    given: ctypes.Array[ctypes.c_uint64]
+    """Room for their addresses."""
+
+
 class _Executable:
     """The driver's reference to a graph of the runtime; the runtime itself keeps graphs that are running."""
 
-    __slots__ = ("__weakref__", "_release", "device", "parts", "pointer", "value_bytes")
+    __slots__ = ("__weakref__", "_places", "_release", "device", "parts", "pointer", "value_bytes")
 
     def __init__(
         self, device: int | None, value_bytes: int, release: Callable[[int], None], parts: _GraphParts | None = None
@@ -121,7 +137,19 @@ class _Executable:
         self.device = device
         self.value_bytes = value_bytes
         self.parts = parts
-        """What it was made of, if others with other addresses are to be made of that."""
+        """What it was made of, with the addresses of now, if others with other addresses are to be made of that."""
+        self._places: _Places | None = None
+
+    def places(self, nodes: np.ndarray, positions: np.ndarray) -> _Places:
+        """Where arguments stand; callers pass the same arrays again and again, and do not change them."""
+        known = self._places
+        if known is None or known.nodes is not nodes or known.positions is not positions:
+            assert self.parts is not None
+            words = (self.parts.starts[nodes] + ARGUMENTS_AT) // 8 + positions
+            given = (ctypes.c_uint64 * len(words))()
+            starts = (nodes.ctypes.data, positions.ctypes.data)
+            self._places = known = _Places(nodes, positions, *starts, words, words.tolist(), given)
+        return known
 
     def __del__(self) -> None:
         if hasattr(self, "_release"):
@@ -256,6 +284,8 @@ class CpuBackend(HostMemory):
             count = 1  # the history of accesses is kept by one worker
         self._runtime: Any = runtime_library()
         _declare(self._runtime)
+        # A thread that lets go of the interpreter for a call this short may wait long until it has it again.
+        self._move = _MOVE(address_of(self._runtime.ost_graph_move))
         self.capabilities = replace(
             _capabilities(toolchain.find(), count, threadgroup_memory, level), checks_kernels=bool(checked)
         )
@@ -351,17 +381,29 @@ class CpuBackend(HostMemory):
         return self._made(_parts(commands), True)
 
     def moved(
-        self, executable: _Executable, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray
+        self, executable: _Executable, nodes: np.ndarray, positions: np.ndarray, addresses: list[int] | np.ndarray
     ) -> _Executable | None:
-        """Build the graph with other addresses; the one it was made from may still run."""
+        """Change addresses in the graph, or build another one with these while it runs."""
         if self._checks is not None:
             return None  # its history knows memory by commands
-        parts = executable.parts
+        parts, places = executable.parts, executable.places(nodes, positions)
         assert parts is not None
-        records = parts.records.copy()
-        places = (parts.starts[nodes] + ARGUMENTS_AT) // 8 + positions
-        records.view(np.uint64)[places] = addresses
-        return self._made(parts._replace(records=records), True)
+        given: Any = places.given
+        if isinstance(addresses, list):
+            given[:] = addresses
+        else:
+            given = addresses.ctypes.data
+        count = len(places.words)
+        changed = self._move(executable.pointer[0], places.nodes_at, places.positions_at, given, count)
+        if not changed:
+            parts = parts._replace(records=parts.records.copy())
+        if isinstance(addresses, list):
+            slots = parts.records.data.cast("Q")
+            for word, address in zip(places.numbers, addresses, strict=True):
+                slots[word] = address
+        else:
+            parts.records.view(np.uint64)[places.words] = addresses
+        return executable if changed else self._made(parts, True)
 
     def _made(self, parts: _GraphParts, movable: bool) -> _Executable:
         release = self._runtime.ost_graph_release
@@ -449,7 +491,7 @@ def _parts(commands: CommandList) -> _GraphParts:
     ]
     lowered = commands.lowered
     sizes = np.fromiter(map(len, lowered), np.int64, len(lowered))
-    records = np.frombuffer(b"".join(lowered), np.uint8)
+    records = np.frombuffer(bytearray().join(lowered), np.uint8)
     edges = commands.order.edges
     tables = (np.array(list(params), np.uint32), np.array(uses, np.uint32))
     return _GraphParts(records, sizes.cumsum() - sizes, _order(commands), edges, *tables, commands.value_bytes)

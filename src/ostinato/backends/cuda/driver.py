@@ -297,7 +297,7 @@ class CudaBackend:
         return NativeGraph(self, commands, movable=True)
 
     def moved(
-        self, graph: NativeGraph, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray
+        self, graph: NativeGraph, nodes: np.ndarray, positions: np.ndarray, addresses: list[int] | np.ndarray
     ) -> NativeGraph | None:
         """Change addresses in a graph. Replays that have started keep the old ones."""
         return None if graph.move(nodes, positions, addresses) else graph

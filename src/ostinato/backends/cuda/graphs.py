@@ -35,7 +35,7 @@ from .launches import Launch
 from .logs import may_print, numbered
 from .rings import ARENA_BYTES, Ring
 from .sampling import RESOLVE_THREADS, cleared, resolve_blocks, table_of
-from .updates import AddedNode, Nodes
+from .updates import AddedNode, Nodes, Rows
 
 if TYPE_CHECKING:
     from .driver import CudaBackend
@@ -151,7 +151,7 @@ class NativeGraph:
                     cu.cuGraphDestroy(graph)
         return int(executable)
 
-    def move(self, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray) -> int:
+    def move(self, nodes: np.ndarray, positions: np.ndarray, addresses: list[int] | np.ndarray) -> int:
         """Change addresses of arguments, for replays that start from now on; an error status of the driver, or 0.
 
         The graph of the kind that was not replayed last, instrumented or not, catches up when it is.
@@ -175,10 +175,11 @@ class NativeGraph:
             return self._update(native)
 
     def _update(self, native: Nodes) -> int:
-        rows = native.late[0] if len(native.late) == 1 else np.unique(np.concatenate(native.late))
+        late = native.late
+        rows = late[0] if len(late) == 1 else Rows.of(*(rows.numbers for rows in late))
         status = self.backend.launcher.update(native, rows)
         if not status:
-            native.late.clear()
+            late.clear()
         return status
 
     def _add_nodes(self, graph: Any, sampled: bool, kept: list[AddedNode]) -> list[Any]:

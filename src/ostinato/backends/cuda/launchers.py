@@ -21,7 +21,7 @@ from . import launches
 from .api import NOT_READY, Context
 from .kernels import Functions
 from .rings import SLOT_BYTES, RingFields
-from .updates import Nodes, NodeSpec
+from .updates import Nodes, NodeSpec, Rows
 
 FULL = -2
 """The result of `replay` when the next slot of the ring is not free."""
@@ -34,6 +34,7 @@ _LARGEST_PAUSE_S = 0.0005
 _LOOK_NS = 1_000_000
 
 Start = Callable[..., int]
+_FEW_ROWS = 8
 
 
 class Reading(ctypes.Structure):
@@ -85,7 +86,7 @@ class Launcher(Protocol):
         """The first pair of each command, and the entry of a kernel without an instrumented variant, or 0."""
         ...
 
-    def update(self, nodes: Nodes, rows: np.ndarray) -> int:
+    def update(self, nodes: Nodes, rows: Rows) -> int:
         """Give these rows of a graph's nodes their parameters as they are now; an error status, or 0."""
         ...
 
@@ -148,13 +149,16 @@ class NativeLauncher:
         self.submit: Start = partial(library.ost_cuda_submit, self._at)
         self.replay: Start = partial(library.ost_cuda_replay, self._at)
         self.wait: Start = partial(library.ost_cuda_wait, self._at)
+        self._update: Start = partial(library.ost_cuda_update, self._at)
+        # A thread that lets go of the interpreter for a call this short may wait long until it has it again.
+        prototype = ctypes.PYFUNCTYPE(ctypes.c_int, pointer, u64, pointer, pointer, u64)
+        self._update_few: Start = partial(prototype(address_of(library.ost_cuda_update)), self._at)
 
-    def update(self, nodes: Nodes, rows: np.ndarray) -> int:
+    def update(self, nodes: Nodes, rows: Rows) -> int:
         """Give nodes their parameters, in one call."""
-        status: int = self._library.ost_cuda_update(
-            self._at, nodes.executable, nodes.specs_at, rows.ctypes.data, len(rows)
-        )
-        return status
+        _, at, count = rows
+        update = self._update_few if count <= _FEW_ROWS else self._update
+        return update(nodes.executable, nodes.specs_at, at, count)
 
     def quick_calls(self) -> tuple[int, ...] | None:
         """The addresses; nothing is to be released."""
@@ -186,14 +190,14 @@ class PlainLauncher:
         self._looked_ns = 0
         self._number = 0
 
-    def update(self, nodes: Nodes, rows: np.ndarray) -> int:
+    def update(self, nodes: Nodes, rows: Rows) -> int:
         """Give nodes their parameters, one call each."""
         cu = self._cu
-        specs = (NodeSpec * (int(rows.max(initial=0)) + 1)).from_address(nodes.specs_at)
+        specs = (NodeSpec * (int(rows.numbers.max(initial=0)) + 1)).from_address(nodes.specs_at)
         kernel = cu.CUDA_KERNEL_NODE_PARAMS()
         kernel.gridDimY = kernel.gridDimZ = kernel.blockDimY = kernel.blockDimZ = 1
         with self._context.current():
-            for row in rows.tolist():
+            for row in rows.numbers.tolist():
                 spec = specs[row]
                 pointers = (ctypes.c_void_p * 1)(spec.params)
                 kernel.func, kernel.kernelParams = cu.CUfunction(spec.function), ctypes.addressof(pointers)

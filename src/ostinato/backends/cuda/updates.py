@@ -45,6 +45,21 @@ class AddedNode(NamedTuple):
     params: bytes
 
 
+class Rows(NamedTuple):
+    """Some of a graph's launches, each once."""
+
+    numbers: np.ndarray
+    at: int
+    """The address of the numbers."""
+    total: int
+
+    @classmethod
+    def of(cls, *rows: np.ndarray) -> Rows:
+        """These rows, of which some may be the same."""
+        numbers = np.unique(np.concatenate(rows)).astype(np.uint32)
+        return cls(numbers, numbers.ctypes.data, len(numbers))
+
+
 class Nodes:
     """The launches of one executable graph."""
 
@@ -57,9 +72,10 @@ class Nodes:
         self._blocks = np.zeros(int(sizes.sum()), np.uint8)
         at = self._blocks.ctypes.data
         self._words = self._blocks.view(np.uint64)
+        self._slots = self._blocks.data.cast("Q")
         # By the identity of the arrays, which are kept: words of the addresses, and rows.
-        self._places: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
-        self.late: list[np.ndarray] = []
+        self._places: dict[tuple[int, int], tuple[np.ndarray, list[int], Rows, np.ndarray, np.ndarray]] = {}
+        self.late: list[Rows] = []
         """Rows that have changed and that the driver has not been told of."""
         self._specs = (NodeSpec * max(len(added), 1))()
         self._rows = np.full(count, -1, np.int64)
@@ -70,21 +86,33 @@ class Nodes:
             self._specs[row] = NodeSpec(one.node, one.function, at + start, *launch)
         self.specs_at = ctypes.addressof(self._specs)
 
-    def change(self, nodes: np.ndarray, positions: np.ndarray, addresses: np.ndarray) -> np.ndarray:
+    def change(self, nodes: np.ndarray, positions: np.ndarray, addresses: list[int] | np.ndarray) -> Rows:
         """Write new addresses of arguments; returns the rows that have changed, for `Launcher.update`.
 
         Callers pass the same arrays of places again and again, and do not change them.
         """
         known = self._places.get((id(nodes), id(positions)))
         if known is None:
-            rows = self._rows[nodes]
-            words = (self._starts[rows] + launches.HEAD.size) // 8 + positions
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            known = (words, np.unique(rows).astype(np.uint32), nodes, positions)
-            self._places[(id(nodes), id(positions))] = known
-        self._words[known[0]] = addresses
-        return known[1]
+            known = self._look_up(nodes, positions)
+        words, numbers, rows, _, _ = known
+        if isinstance(addresses, list):  # a few, for which NumPy takes longer
+            slots = self._slots
+            for word, address in zip(numbers, addresses, strict=True):
+                slots[word] = address
+        else:
+            self._words[words] = addresses
+        return rows
+
+    def _look_up(
+        self, nodes: np.ndarray, positions: np.ndarray
+    ) -> tuple[np.ndarray, list[int], Rows, np.ndarray, np.ndarray]:
+        rows = self._rows[nodes]
+        words = (self._starts[rows] + launches.HEAD.size) // 8 + positions
+        if len(self._places) >= _MOST_PLACES:
+            self._places.clear()
+        known = (words, words.tolist(), Rows.of(rows), nodes, positions)
+        self._places[(id(nodes), id(positions))] = known
+        return known
 
     def arguments(self, index: int, nbytes: int) -> bytes:
         """The parameters of a command behind their head, as they are now."""

@@ -191,6 +191,19 @@ bool add_params(Graph *g, const Param *params, uint64_t n_params, const Use *use
   return good;
 }
 
+bool move_arguments(Graph *g, const int64_t *nodes, const int64_t *positions, const uint64_t *addresses,
+                    uint64_t count) {
+  if (g->coming.load(std::memory_order_acquire)) return false;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (uint64_t(nodes[i]) >= g->count) return false;
+    const Node &node = g->nodes[nodes[i]];
+    if (node.kind != kind_dispatch || uint64_t(positions[i]) >= node.n_args) return false;
+  }
+  for (uint64_t i = 0; i < count; ++i)
+    const_cast<void **>(g->nodes[nodes[i]].dispatch.args)[positions[i]] = reinterpret_cast<void *>(addresses[i]);
+  return true;
+}
+
 void own(Graph *g) { g->holders.fetch_add(one_owner, std::memory_order_relaxed); }
 
 void disown(Graph *g) {

@@ -54,6 +54,7 @@ struct Graph {
 
   uint64_t run;                   // number of the current run, or of the last one
   std::atomic<uint64_t> holders;  // owners << 32 | visitors
+  std::atomic<uint32_t> coming;   // submissions of it that have not completed
 };
 
 // NULL, with the reason in `refusal`, when a record or an edge makes no sense, or memory is short. The caller is an
@@ -63,6 +64,10 @@ Graph *make_graph(const void *records, uint64_t bytes, uint64_t count, uint32_t 
 
 // Once, before the first run. False when a parameter or a use makes no sense, or memory is short.
 bool add_params(Graph *, const Param *, uint64_t n_params, const Use *, uint64_t n_uses, uint64_t value_bytes);
+
+// Another address for an argument (by position) of a dispatch, for each of `count` places. False, and nothing is changed,
+// while a submission of the graph has not completed, or when a place makes no sense. Nothing is submitted meanwhile.
+bool move_arguments(Graph *, const int64_t *nodes, const int64_t *positions, const uint64_t *addresses, uint64_t count);
 
 // A graph lasts until it has neither owners nor visitors.
 void own(Graph *);

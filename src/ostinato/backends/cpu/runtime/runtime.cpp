@@ -91,6 +91,12 @@ EXPORT ost_graph *ost_graph_make(ost_device *device, const void *records, uint64
 // At any time; submissions of the graph, running or not, are not disturbed.
 EXPORT void ost_graph_release(ost_graph *graph) { disown(graph); }
 
+// 1 when addresses were changed in the graph itself, 0 when a run of it is under way, or it is malformed.
+EXPORT int ost_graph_move(ost_graph *graph, const int64_t *nodes, const int64_t *positions, const uint64_t *addresses,
+                          uint64_t count) {
+  return move_arguments(graph, nodes, positions, addresses, count);
+}
+
 // One run of a graph, with the values of its parameters. NULL when memory is short, or it is another device's graph.
 EXPORT ost_submission *ost_replay(ost_device *device, ost_graph *graph, const void *values, uint32_t sample) {
   if (graph->device != device) return nullptr;

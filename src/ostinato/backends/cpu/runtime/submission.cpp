@@ -44,6 +44,7 @@ Submission *make_submission(Graph *graph, const void *values, bool sample) {
   pthread_condattr_destroy(&attributes);
 
   own(graph);
+  graph->coming.fetch_add(1, std::memory_order_relaxed);
   s->graph = graph;
   s->values = reinterpret_cast<unsigned char *>(s + 1);
   if (graph->value_bytes) memcpy(s->values, values, graph->value_bytes);
@@ -57,6 +58,7 @@ void release(Submission *s) {
 }
 
 void complete(Submission *s) {
+  s->graph->coming.fetch_sub(1, std::memory_order_release);
   pthread_mutex_lock(&s->mutex);
   s->done.store(true, std::memory_order_release);
   pthread_cond_broadcast(&s->completed);
