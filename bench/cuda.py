@@ -49,6 +49,8 @@ kernel void increment(device float *x [[buffer(0)]], uint id [[thread_position_i
 kernel void add_value(device float *x [[buffer(0)]], constant float &by [[buffer(1)]],
                       uint id [[thread_position_in_grid]]) { x[id] += by; }
 kernel void spin(device uint *x [[buffer(0)]], constant uint &cycles [[buffer(1)]]) { x[0] = cycles; }
+kernel void spin_and_store(device uint *x [[buffer(0)]], constant uint &cycles [[buffer(1)]],
+                           uint id [[thread_position_in_grid]]) { x[id] = cycles; }
 
 kernel void add_wide(device const float4 *a [[buffer(0)]], device const float4 *b [[buffer(1)]],
                      device float4 *out [[buffer(2)]], uint id [[thread_position_in_grid]],
@@ -103,6 +105,11 @@ extern "C" __global__ void spin(unsigned *x, unsigned cycles) {
   const long long begin = clock64();
   while (clock64() - begin < cycles) {}
   if (threadIdx.x == 0 && blockIdx.x == 0) x[0] = cycles;
+}
+extern "C" __global__ void spin_and_store(unsigned *x, unsigned cycles) {
+  const long long begin = clock64();
+  while (clock64() - begin < cycles) {}
+  x[blockIdx.x * blockDim.x + threadIdx.x] = cycles;
 }
 """
 
@@ -263,11 +270,14 @@ class Bench:
         return Table("graph of 1,000 tiny dispatches, wall µs a dispatch", ("what", "µs", "× torch"), rows)
 
     def timing(self) -> Table:
-        spin, word = self.library["spin"], self.device.zeros(1, np.uint32)
+        words = self.device.zeros(132 * 256, np.uint32)
 
-        def five(enc: ost.CommandEncoder) -> None:
-            for _ in range(COUNT):
-                enc.dispatch(spin, word, 9_000, groups=132, group_size=256)
+        def five(kernel: str) -> ost.Replayable:
+            def encode(enc: ost.CommandEncoder) -> None:
+                for _ in range(COUNT):
+                    enc.dispatch(self.library[kernel], words, 9_000, groups=132, group_size=256)
+
+            return self.device.capture(encode).instantiate()
 
         a, b, c = (self.device.zeros(1_700_000, np.float32) for _ in range(3))
 
@@ -279,7 +289,8 @@ class Bench:
             "1 chain of empty kernels": self.chain(1, dependent=False),
             "1 chain, dependent launch": self.chain(1),
             "8 chains": self.chain(CHAINS),
-            "kernels of 5 µs, which store nothing": self.device.capture(five).instantiate(),
+            "kernels of 5 µs, which store nothing": five("spin"),
+            "kernels of 5 µs, which store a word a thread": five("spin_and_store"),
             "adds of 5 µs": self.device.capture(adds).instantiate(),
         }
         rows = []

@@ -6,6 +6,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#include "fours.h"
+
 template <typename T>
 kernel void add(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
                 uint at [[thread_position_in_grid]]) {
@@ -21,23 +23,21 @@ kernel void mul(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]]
 template <typename T>
 kernel void add_fours(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
                       uint at [[thread_position_in_grid]]) {
-    device const vec<T, 4> *lefts = (device const vec<T, 4> *)a;
-    device const vec<T, 4> *rights = (device const vec<T, 4> *)b;
-    device vec<T, 4> *fours = (device vec<T, 4> *)out;
-    const vec<T, 4> left = lefts[at], right = rights[at];
-    fours[at] = vec<T, 4>(T(float(left.x) + float(right.x)), T(float(left.y) + float(right.y)),
-                          T(float(left.z) + float(right.z)), T(float(left.w) + float(right.w)));
+    float left[4], right[4];
+    load<T, 4>(a + ulong(at) * 4, left);
+    load<T, 4>(b + ulong(at) * 4, right);
+    for (uint i = 0; i < 4; ++i) { left[i] += right[i]; }
+    store<T, 4>(left, out + ulong(at) * 4);
 }
 
 template <typename T>
 kernel void mul_fours(device const T *a [[buffer(0)]], device const T *b [[buffer(1)]], device T *out [[buffer(2)]],
                       uint at [[thread_position_in_grid]]) {
-    device const vec<T, 4> *lefts = (device const vec<T, 4> *)a;
-    device const vec<T, 4> *rights = (device const vec<T, 4> *)b;
-    device vec<T, 4> *fours = (device vec<T, 4> *)out;
-    const vec<T, 4> left = lefts[at], right = rights[at];
-    fours[at] = vec<T, 4>(T(float(left.x) * float(right.x)), T(float(left.y) * float(right.y)),
-                          T(float(left.z) * float(right.z)), T(float(left.w) * float(right.w)));
+    float left[4], right[4];
+    load<T, 4>(a + ulong(at) * 4, left);
+    load<T, 4>(b + ulong(at) * 4, right);
+    for (uint i = 0; i < 4; ++i) { left[i] *= right[i]; }
+    store<T, 4>(left, out + ulong(at) * 4);
 }
 
 #define INSTANCE(name, T) \
