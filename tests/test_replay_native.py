@@ -6,6 +6,7 @@ import ctypes
 import gc
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -208,6 +209,33 @@ def test_addresses_change_in_a_graph_that_rests_and_in_a_copy_of_one_that_runs(
         assert again is executable
         replay(backend, again)
     assert [int(block.array[0]) for block in blocks] == [count] * 5
+
+
+def test_changing_a_few_addresses_lets_no_other_thread_in(backend: CpuBackend, code: dict[str, CompiledKernel]) -> None:
+    block, turns, ends = Block(backend, 1), [0], threading.Event()
+    bump = dispatch(code["bump"], block.bind(0))
+    graph = backend.instantiate_movable(CommandList.of([bump], Ordering.SERIAL, backend.lower))
+    places = np.zeros(1, np.int64), np.zeros(1, np.int64)
+
+    def take_turns() -> None:
+        while not ends.is_set():
+            turns[0] += 1
+            time.sleep(0)  # gives the interpreter away, and waits for it
+
+    other = threading.Thread(target=take_turns)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        other.start()
+        for _ in range(200):
+            time.sleep(0)
+            seen = turns[0]
+            assert backend.moved(graph, *places, [block.memory.address]) is graph
+            assert turns[0] == seen
+    finally:
+        ends.set()
+        sys.setswitchinterval(before)
+        other.join()
 
 
 def test_a_replay_does_what_a_submission_does(backend: CpuBackend, code: dict[str, CompiledKernel]) -> None:
