@@ -76,3 +76,18 @@ def test_lanes_are_renumbered_only_beside_matrices() -> None:
         "__OST_MATRICES" in part for part in (text("float"), *(parse(s).translate("cuda").text for s in (named, PLAIN)))
     ]
     assert found == [True, True, False]
+
+
+def test_structs_of_bytes_from_device_memory_are_read_without_a_branch() -> None:
+    source = """#include <metal_stdlib>
+using namespace metal;
+struct Bytes { uint8_t v[16]; };
+kernel void k(device const half *x, device half *out, constant uint &a, constant uint &b) {
+  threadgroup half memory[16];
+  *(threadgroup Bytes *)memory = *(device const Bytes *)(x + a);
+  *(threadgroup Bytes *)(memory + 8) = *(device const Bytes *)(x + b);
+  out[a] = memory[b];
+}"""
+    compiled = Nvrtc().compile(parse(source).translate("cuda"))
+    assert "ld.global.v4.u32" in compiled.ptx, compiled.log
+    assert "ld.global.u8" not in compiled.ptx

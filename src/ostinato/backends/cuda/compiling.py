@@ -19,8 +19,10 @@ from ...base.extras import install_command
 from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileError
 from ...msl.cuda_target import MATRICES, NAMESPACE
 from ...version import __version__
-from . import joining
+from . import alignment, joining, lane_values, narrowing, registers, tile_loads
 
+_JOINING = (alignment, joining, lane_values, narrowing, registers, tile_loads)
+"""What makes the code that is assembled of NVRTC's."""
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _MESSAGE = re.compile(
     r"^(?P<file>\S.*?)\((?P<line>\d+)\): (?:catastrophic )?"
@@ -58,7 +60,7 @@ def version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def _headers_digest() -> str:
-    files = [*sorted(_INCLUDE.rglob("*.h")), Path(joining.__file__)]
+    files = [*sorted(_INCLUDE.rglob("*.h")), *(Path(str(module.__file__)) for module in _JOINING)]
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 

@@ -5,7 +5,8 @@ A simdgroup matrix is 8 × 8, so the shim multiplies two of them by an instructi
 stand near each other in its PTX: two with the same right operand become one product of 16 rows, and two of which the
 second adds to the first become one of twice the depth. Everything else stays as it was. Only products in a stretch
 without branches are joined. The earlier one moves to the place of the later one, if nothing in between has to do with
-its registers.
+its registers. Before that, floats that were 16-bit numbers become these again (narrowing.py), and matrices in
+threadgroup memory are fetched by whole rows (tile_loads.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .alignment import TrailingZeros, without_known_bits
+from .lane_values import LaneValues
+from .narrowing import narrowed
+from .registers import FreshRegisters
+from .tile_loads import fetched, gathered, recognised, tile_result
+
 _TILE = re.compile(
     r"\s*\{ \.reg \.b32 none;.* mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.(?P<type>\w+)\.\w+\.f32"
     r" \{(?P<d>%f\d+, %f\d+), [^}]*\}, \{(?P<a>%r\d+(?:, none, %r\d+)?), none\}, \{(?P<b>%r\d+(?:, %r\d+)?)\},"
@@ -23,8 +30,8 @@ _TILE = re.compile(
 )
 _LEAVES = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:bra|brx|ret|exit|call|trap)\b|^\s*\$\w+:|^\s*[{}]\s*$|^\s*\.")
 _REPEATABLE = re.compile(
-    r"\s*(?P<operation>movmatrix\.sync\.aligned\.m8n8\.trans\.b16|mov\.b32|cvt\.rna\.tf32\.f32)\s+(?P<to>%r\d+),"
-    r" (?P<of>%[rf]\d+|\{%rs\d+, %rs\d+\});\s*"
+    r"\s*(?P<operation>movmatrix\.sync\.aligned\.m8n8\.trans\.b16|mov\.b32|cvt\.rna\.tf32\.f32|prmt\.b32)"
+    r"\s+(?P<to>%r\d+), (?P<of>%[rf]\d+|\{%rs\d+, %rs\d+\}|%r\d+, %r\d+, 0x7632);\s*"
 )
 _TURNED = re.compile(
     r"\s*(?P<operation>\{ \.reg \.pred odd;) .* odd, (?P<of>%r\d+, 0; selp\.b32 a, %r\d+, %r\d+, odd;.*)"
@@ -91,6 +98,9 @@ def _given(line: str) -> list[str]:
     tile = _TILE.fullmatch(line)
     if tile is not None:
         return tile["d"].split(", ")
+    read = tile_result(line)
+    if read is not None:
+        return [read]
     turned = _TURNED.fullmatch(line)
     if turned is not None:
         return [turned["to"], turned["second"]]
@@ -99,6 +109,8 @@ def _given(line: str) -> list[str]:
     operands = line.split(None, 1)[1] if " " in line.strip() or "\t" in line.strip() else ""
     if line.lstrip().startswith("@"):
         operands = operands.split(None, 1)[1] if len(operands.split(None, 1)) > 1 else ""
+    if operands.lstrip().startswith("["):
+        return []
     first = operands[: operands.index("}") + 1] if operands.lstrip().startswith("{") else operands.split(",", 1)[0]
     return _REGISTER.findall(first)
 
@@ -110,21 +122,30 @@ def has_tiles(ptx: str) -> bool:
 
 def joined(ptx: str) -> str:
     """The same program with fewer and larger products."""
-    return _BODY.sub(lambda body: _joined_body(body[0]), ptx)
+    return _BODY.sub(lambda body: _joined_body(ptx, body[0]), ptx)
 
 
-def _joined_body(body: str) -> str:
+def _joined_body(ptx: str, body: str) -> str:
     """One function: its registers have nothing to do with those of others that have the same names."""
     lines = body.split("\n")
-    uses = Counter(_REGISTER.findall(body))
     given = Counter(register for line in lines for register in _given(line))
-    start = 0
-    for end in [*(at for at, line in enumerate(lines) if _LEAVES.match(line)), len(lines)]:
-        stretch = lines[start:end]
-        if any(map(_TILE.fullmatch, stretch)):
-            lines[start:end] = _joined_stretch(_shared(stretch, uses, given), uses)
-        start = end + 1
-    return "\n".join(lines)
+    zeros = TrailingZeros(ptx, lines, given)
+    lines = [without_known_bits(line, zeros) for line in lines]
+    fresh = FreshRegisters(lines)
+    lines = narrowed(lines, zeros, given, fresh)
+    given = Counter(register for line in lines for register in _given(line))
+    values = LaneValues(lines, given)
+    uses = Counter(register for line in lines for register in _REGISTER.findall(line))
+    result: list[str] = []
+    stretch: list[str] = []
+    for line in [*lines, None]:
+        if line is None or _LEAVES.match(line):
+            result += _joined_stretch(stretch, uses, given, zeros, values, fresh)
+            result += [] if line is None else [line]
+            stretch = []
+        else:
+            stretch.append(line)
+    return "\n".join(fresh.declared(result))
 
 
 def _shared(lines: list[str], uses: Mapping[str, int], given: Mapping[str, int]) -> list[str]:
@@ -148,15 +169,38 @@ def _shared(lines: list[str], uses: Mapping[str, int], given: Mapping[str, int])
     return kept
 
 
-def _joined_stretch(lines: list[str], uses: Mapping[str, int]) -> list[str]:
-    singles = [_tile(at, line) for at, line in enumerate(lines) if _TILE.fullmatch(line)]
+def _joined_stretch(
+    lines: list[str],
+    uses: Mapping[str, int],
+    given: Counter[str],
+    zeros: TrailingZeros,
+    values: LaneValues,
+    fresh: FreshRegisters,
+) -> list[str]:
+    if not any(map(_TILE.fullmatch, lines)):
+        return lines
+    lines = _shared(lines, uses, given)
+    operands = {register for tile in _tiles(lines) for register in tile.reads}
+    moving = {register for line in lines for register in _given(line) if given[register] > 1}
+    lines = recognised(fetched(lines, operands, zeros, given, moving), zeros, values, given, fresh)
+    singles = _tiles(lines)
     mentions = _Mentions(lines)
     products = _deepened(_paired(singles, mentions), mentions, uses)
     for product in singles:
         lines[product.at] = ""
     for product in products:
         lines[product.at] = _text(product)
-    return lines
+    return gathered(lines, [group for product in products for group in _neighbours(product)], given, fresh)
+
+
+def _neighbours(product: _Product) -> Iterable[tuple[str, ...]]:
+    """The operands that the hardware takes from registers next to each other."""
+    left = tuple(register for part in product.left for register in part)
+    return (group for group in (left, product.right) if len(group) in (2, 4) and product.type != "tf32")
+
+
+def _tiles(lines: Sequence[str]) -> list[_Product]:
+    return [_tile(at, line) for at, line in enumerate(lines) if _TILE.fullmatch(line)]
 
 
 def _tile(at: int, line: str) -> _Product:

@@ -36,8 +36,27 @@ OST_FN constexpr float larger(float x, float y) {
 OST_FN constexpr float smaller(float x, float y) {
   return __builtin_is_constant_evaluated() ? (y != y ? x : (x < y ? x : y)) : ::fminf(x, y);
 }
+// Sixteen bytes of device memory at any address, without a branch: those of the 16 aligned bytes in which they begin, and of
+// the next 16 if they reach into them. So a thread can ask for several before the first arrives.
+OST_FN ::uint4 load_16(const unsigned char *from) {
+  const uint32_t past = uint32_t(uint64_t(from)) & 15u;
+  const unsigned char *const whole = from - past;
+  const ::uint4 low = *reinterpret_cast<const ::uint4 *>(whole);
+  ::uint4 high = {0, 0, 0, 0};
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+               : "+r"(high.x), "+r"(high.y), "+r"(high.z), "+r"(high.w)
+               : "l"(whole + 16), "r"(past)
+               : "memory");
+  const bool by_8 = past & 8u, by_4 = past & 4u;
+  const uint32_t a = by_8 ? low.z : low.x, b = by_8 ? low.w : low.y, c = by_8 ? high.x : low.z,
+                 d = by_8 ? high.y : low.w, e = by_8 ? high.z : high.x, f = by_8 ? high.w : high.y;
+  const uint32_t g = by_4 ? b : a, h = by_4 ? c : b, i = by_4 ? d : c, j = by_4 ? e : d, k = by_4 ? f : e;
+  const uint32_t bits = 8 * (past & 3u);
+  return {::__funnelshift_r(g, h, bits), ::__funnelshift_r(h, i, bits), ::__funnelshift_r(i, j, bits),
+          ::__funnelshift_r(j, k, bits)};
+}
 // Bytes in as few accesses as their alignment allows. Threads of a warp mostly have the same.
-template <uint32_t Bytes> OST_FN void copy_bytes(void *to, const void *from) {
+template <uint32_t Bytes> OST_FN void copy_aligned(void *to, const void *from) {
   const uint64_t places = uint64_t(to) | uint64_t(from) | Bytes;
   if ((places & 15) == 0)
     for (uint32_t i = 0; i < Bytes / 16; i++) static_cast<::uint4 *>(to)[i] = static_cast<const ::uint4 *>(from)[i];
@@ -46,6 +65,17 @@ template <uint32_t Bytes> OST_FN void copy_bytes(void *to, const void *from) {
   else
     for (uint32_t i = 0; i < Bytes; i++)
       static_cast<unsigned char *>(to)[i] = static_cast<const unsigned char *>(from)[i];
+}
+template <uint32_t Bytes> OST_FN void copy_bytes(void *to, const void *from) {
+  if constexpr (Bytes % 16 == 0) {
+    if (::__isGlobal(from) && ::__isShared(to)) {
+      ::uint4 parts[Bytes / 16];
+#pragma unroll
+      for (uint32_t i = 0; i < Bytes / 16; i++) parts[i] = load_16(static_cast<const unsigned char *>(from) + 16 * i);
+      return copy_aligned<Bytes>(to, parts);
+    }
+  }
+  copy_aligned<Bytes>(to, from);
 }
 // For a lambda's parameter where a constant is needed (captured_constants.py).
 template <class T> OST_FN constexpr T stateless() {

@@ -3,6 +3,10 @@
 
 namespace __ost {
 
+template <class T, class U> OST_FN vec<T, 2> read_tile(const U *source, ulong stride, bool transposed) {
+  return read_elements<T>(source, stride, transposed);
+}
+
 struct tile_in { float a[2], b[2], c[2], unused[2]; };
 
 static __attribute__((noinline, unused)) void multiply_all_tiles(const tile_in *in, tile_out *out, uint32_t active) {

@@ -46,6 +46,36 @@ OST_FN tile_out multiply_pairs(uint32_t lanes, tile_pair<A> a, tile_pair<B> b, t
   return sum;
 }
 
+// A tile of 16-bit elements in threadgroup memory. Each lane reads its own two, unless backends/cuda/tile_loads.py, which
+// finds this by its text, sees that the warp can fetch whole rows (ldmatrix). The comment has what that takes: the address
+// of the row that this lane hands out, and a number with all bits of the tile's address and of the distance of its rows.
+template <class T> OST_FN vec<T, 2> read_threadgroup_tile(const T *source, ulong stride, bool transposed) {
+  const uint32_t from = uint32_t(::__cvta_generic_to_shared(source)), apart = 2 * uint32_t(stride);
+  const uint32_t row = mma_row(), column = 2 * mma_quarter(), handed = from + (threadIdx.x & 7u) * apart;
+  uint32_t pair;
+#define OST_READ_TILE(kind, first, second)                                                                             \
+  asm volatile("{ .reg .b16 x, y; ld.shared.b16 x, [%1]; ld.shared.b16 y, [%2]; mov.b32 %0, {x, y}; } // " kind        \
+               " tile %3, %4"                                                                                          \
+               : "=r"(pair)                                                                                            \
+               : "r"(first), "r"(second), "r"(handed), "r"(from | apart)                                               \
+               : "memory")
+  if (transposed) {
+    const uint32_t first = from + column * apart + 2 * row;
+    OST_READ_TILE("turned", first, first + apart);
+  } else {
+    const uint32_t first = from + row * apart + 2 * column;
+    OST_READ_TILE("straight", first, first + 2);
+  }
+#undef OST_READ_TILE
+  return as_type<vec<T, 2>>(pair);
+}
+template <class T, class U> OST_FN vec<T, 2> read_tile(const U *source, ulong stride, bool transposed) {
+  if constexpr (metal::is_same_v<T, U> && sizeof(T) == 2 && mma_element<T>::native) {
+    if (::__isShared(source)) return read_threadgroup_tile(source, stride, transposed);
+  }
+  return read_elements<T>(source, stride, transposed);
+}
+
 // A tile's register with rows and columns exchanged.
 OST_FN uint32_t transposed_tile(uint32_t pair) {
   uint32_t turned;

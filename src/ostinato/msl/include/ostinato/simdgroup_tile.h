@@ -17,7 +17,7 @@ template <class T> OST_FN vec<T, 2> &tile_parts(vec<T, 2> &elements) { return el
 template <class T> OST_FN const vec<T, 2> &tile_parts(const vec<T, 2> &elements) { return elements; }
 
 // Reading and writing is each lane's own affair.
-template <class T, class U> OST_FN vec<T, 2> read_tile(const U *source, ulong stride, bool transposed) {
+template <class T, class U> OST_FN vec<T, 2> read_elements(const U *source, ulong stride, bool transposed) {
   const uint32_t lane = lane_id(), row = tile_row(lane), column = tile_column(lane);
   if (transposed) return vec<T, 2>(T(source[column * stride + row]), T(source[(column + 1) * stride + row]));
   return vec<T, 2>(T(source[row * stride + column]), T(source[row * stride + column + 1]));
