@@ -261,3 +261,23 @@ def test_what_nvrtc_writes_for_threadgroup_memory_is_fetched_by_rows(pitch: int,
     assert len(re.findall(r"ldmatrix\S+\.trans", result)) == 1, compiled.log
     assert len(re.findall(r"ldmatrix(?!\S+trans)", result)) >= fetches - 1
     assert "movmatrix" not in result
+
+
+@pytest.mark.parametrize(("apart", "whole"), [(8, True), (16, False)])
+def test_neighbours_in_device_memory_are_read_at_once_where_they_are_aligned(apart: int, whole: bool) -> None:
+    lines = ["{", "\tld.global.v4.u16 \t{%rs1, %rs2, %rs3, %rs4}, [%rd1];"]
+    lines += [f"\tld.global.v4.u16 \t{{%rs5, %rs6, %rs7, %rs8}}, [%rd1+{apart}];", "}"]
+    result = joining.joined("\n".join(lines))
+    assert ("@whole ld.global.v4.b32 {a, b, c, d}, [%rd1+0]; @!whole ld.global.v2.b32 {a, b}" in result) == whole
+    assert ("mov.b32 {%rs7, %rs8}, d" in result) == whole
+    assert result.count("ld.global.v4.u16") == (0 if whole else 2)
+
+
+def test_nvrtc_reads_columns_of_a_matrix_next_to_each_other() -> None:
+    source = """#include <metal_stdlib>
+using namespace metal;
+kernel void k(device const half4x4 *x, device float4x4 *out, uint i [[thread_position_in_grid]]) {
+  out[i] = float4x4(x[i]);
+}"""
+    compiled = Nvrtc().compile(parse(source).translate("cuda"))
+    assert joining.joined(compiled.ptx).count("@whole ld.global.v4.b32") == 2, compiled.log

@@ -180,3 +180,78 @@ def test_tiles_are_chosen_by_what_the_busiest_worker_has_to_do() -> None:
     assert ops.linear._tile(4096, 4096, 132)[:2] == (128, 256)
     assert ops.linear._tile(128, 2048, 132)[:2] == (64, 64)
     assert ops.linear._tile(512, 3072, 132)[:2] == (128, 128)
+
+
+SHIFTED = f"""{HEAD}
+#include <metal_simdgroup_matrix>
+kernel void shifted(device const half4 *x, device half4x4 *out, device float *sums, constant uint &shift,
+                    uint i [[thread_index_in_threadgroup]]) {{
+  out[i] = *(device const half4x4 *)(x + shift + i * 4);
+  simdgroup_half8x8 diagonal(2.0h);
+  simdgroup_float8x8 product;
+  simdgroup_multiply(product, diagonal, diagonal);
+  simdgroup_store(product, sums);
+}}"""
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
+def test_matrices_in_device_memory_begin_at_any_column(dev: ost.Device, shift: int) -> None:
+    given = np.arange(36 * 16).astype(np.float16)
+    out, sums = np.zeros(32 * 16, np.float16), np.zeros(64, np.float32)
+    grid = {"threads": 32, "group_size": 32}
+    got, product = launch(dev, dev.library(SHIFTED)["shifted"], given, out, sums, np.uint32(shift), **grid)
+    np.testing.assert_array_equal(got, given[4 * shift :][: 32 * 16])
+    np.testing.assert_array_equal(product.reshape(8, 8), 4 * np.eye(8))
+
+
+THREADGROUP = f"""{HEAD}
+#include <metal_simdgroup_matrix>
+// 32 rows and 16 columns of a product of two simdgroups, all of threadgroup memory, with rows or columns next to each other.
+template <typename T, uint PITCH, bool turn_left, bool turn_right>
+kernel void staged(device const T *a, device const T *b, device float *c, ushort i [[thread_index_in_threadgroup]],
+                   ushort simdgroup [[simdgroup_index_in_threadgroup]]) {{
+  threadgroup T left[32 * PITCH], right[32 * PITCH];
+  for (uint at = i; at < 32 * 16; at += 64) {{
+    const uint row = at / 16, column = at % 16;
+    left[turn_left ? column * PITCH + row : row * PITCH + column] = a[at];
+    if (row < 16) right[turn_right ? column * PITCH + row : row * PITCH + column] = b[at];
+  }}
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  simdgroup_matrix<float, 8, 8> sums[2][2];
+  for (int m = 0; m < 2; ++m) for (int n = 0; n < 2; ++n) sums[m][n] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  #pragma unroll
+  for (uint k = 0; k < 16; k += 8) {{
+    simdgroup_matrix<T, 8, 8> x[2], y[2];
+    for (uint m = 0; m < 2; ++m) {{
+      const uint row = simdgroup * 16 + m * 8;
+      simdgroup_load(x[m], left + (turn_left ? k * PITCH + row : row * PITCH + k), PITCH, ulong2(0, 0), turn_left);
+    }}
+    for (uint n = 0; n < 2; ++n)
+      simdgroup_load(y[n], right + (turn_right ? n * 8 * PITCH + k : k * PITCH + n * 8), PITCH, ulong2(0, 0), turn_right);
+    for (int m = 0; m < 2; ++m) for (int n = 0; n < 2; ++n) simdgroup_multiply_accumulate(sums[m][n], x[m], y[n], sums[m][n]);
+  }}
+  for (int m = 0; m < 2; ++m) for (int n = 0; n < 2; ++n)
+    simdgroup_store(sums[m][n], c + (simdgroup * 16 + m * 8) * 16 + n * 8, 16);
+}}
+#define STAGED(t, p, l, r) template [[host_name("staged_" #t "_" #p "_" #l #r)]] \\
+  kernel void staged<t, p, l, r>(device const t *, device const t *, device float *, ushort, ushort);
+#define TURNS(t, p) STAGED(t, p, false, false) STAGED(t, p, false, true) STAGED(t, p, true, false) STAGED(t, p, true, true)
+TURNS(bfloat, 40) TURNS(half, 40) TURNS(bfloat, 34) TURNS(half, 33)
+"""
+
+
+@pytest.fixture(scope="module")
+def staged(dev: ost.Device) -> ost.Library:
+    return dev.library(THREADGROUP)
+
+
+@pytest.mark.parametrize(("name", "pitch"), [("bfloat", 40), ("half", 40), ("bfloat", 34), ("half", 33)])
+@pytest.mark.parametrize("turns", ["falsefalse", "falsetrue", "truefalse", "truetrue"])
+def test_products_of_threadgroup_memory(
+    dev: ost.Device, staged: ost.Library, name: str, pitch: int, turns: str
+) -> None:
+    rng = np.random.default_rng(4)
+    a, b = small(rng, DTYPES[name], 32, 16), small(rng, DTYPES[name], 16, 16)
+    out = np.zeros((32, 16), np.float32)
+    got = launch(dev, staged[f"staged_{name}_{pitch}_{turns}"], a, b, out, threads=64, group_size=64)
+    np.testing.assert_array_equal(got, a.astype(np.float64) @ b.astype(np.float64))

@@ -19,9 +19,9 @@ from ...base.extras import install_command
 from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileError
 from ...msl.cuda_target import MATRICES, NAMESPACE
 from ...version import __version__
-from . import alignment, joining, lane_values, narrowing, registers, tile_loads
+from . import alignment, joining, lane_values, narrowing, registers, tile_loads, wide_loads
 
-_JOINING = (alignment, joining, lane_values, narrowing, registers, tile_loads)
+_JOINING = (alignment, joining, lane_values, narrowing, registers, tile_loads, wide_loads)
 """What makes the code that is assembled of NVRTC's."""
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _MESSAGE = re.compile(

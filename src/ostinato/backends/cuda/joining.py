@@ -22,6 +22,7 @@ from .lane_values import LaneValues
 from .narrowing import narrowed
 from .registers import FreshRegisters
 from .tile_loads import fetched, gathered, recognised, tile_result
+from .wide_loads import widened
 
 _TILE = re.compile(
     r"\s*\{ \.reg \.b32 none;.* mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.(?P<type>\w+)\.\w+\.f32"
@@ -132,7 +133,7 @@ def _joined_body(ptx: str, body: str) -> str:
     zeros = TrailingZeros(ptx, lines, given)
     lines = [without_known_bits(line, zeros) for line in lines]
     fresh = FreshRegisters(lines)
-    lines = narrowed(lines, zeros, given, fresh)
+    lines = narrowed(widened(lines), zeros, given, fresh)
     given = Counter(register for line in lines for register in _given(line))
     values = LaneValues(lines, given)
     uses = Counter(register for line in lines for register in _REGISTER.findall(line))
