@@ -174,7 +174,7 @@ def products(dev: ost.Device, rounds: int, only: str, sources: Path | None) -> N
     words_x, words_w = (dev.from_dlpack(tensor.view(torch.int32)).view(np.uint32) for tensor in (x, w))
     cases["simdgroup matrices, 128 × 128"] = (
         dev,
-        lambda enc: enc.dispatch(tiled, words_x, words_w, ours_out, SIDE, SIDE, groups=groups, group_size=256),
+        lambda enc: enc.dispatch(tiled, words_x, words_w, ours_out, SIDE, SIDE, groups=groups, group_size=128),
         out,
         straight,
     )
