@@ -224,6 +224,8 @@ def test_floats_that_were_not_stay_tf32() -> None:
         ("shl.b32 %r2, %r9, 3;\nmad.lo.s32 %r1, %r2, 6, 24;", 3),
         ("ld.shared.u32 %r1, [%r9];", 0),
         ("shr.u32 %r1, 64, %r9;", 0),
+        ("mul.hi.u32 %r1, 64, 64;", 0),
+        ("shl.b32 %r2, %r9, 8;\nmov.b32 %f1, %r2;\ncvt.rzi.u32.f32 %r1, %f1;", 0),
         ("cvt.u64.u32 \t%tmp, %r2;\ncvta.shared.u64 \t%rd1, %tmp; }\nmov.u32 %r2, memory;\ncvt.u32.u64 %r1, %rd1;", 4),
     ],
 )

@@ -11,6 +11,7 @@ ASSIGNMENT = re.compile(
 _BITS = re.compile(r"\s*and\.b(?P<size>32|64)\s+(?P<to>%\w+), (?P<of>%\w+), (?P<mask>\d+);\s*")
 _ALIGNED = re.compile(r"\.align (\d+) \.b8 (\w+)\[")
 _GENERIC = re.compile(r"cvt\.u64\.u32\s+%tmp, (?P<of>%r\d+);\s*cvta\.shared\.u64\s+(?P<to>%rd\d+), %tmp;")
+_INTEGERS = re.compile(r"(?:\.lo|\.wide|\.[bsu](?:16|32|64)|\.(?:to\.)?shared)?\.[bsu](?:16|32|64)")
 _MOST = 64
 
 
@@ -22,7 +23,7 @@ class TrailingZeros:
         self._assigned: dict[str, list[tuple[str, list[str]]]] = {}
         for line in lines:
             found = ASSIGNMENT.match(line)
-            if found is not None:
+            if found is not None and _INTEGERS.fullmatch(found["kind"]):
                 operands = [operand.strip() for operand in found["operands"].split(",")]
                 self._assigned.setdefault(found["to"], []).append((found["operation"], operands))
         for found in _GENERIC.finditer("\n".join(lines)):

@@ -61,7 +61,8 @@ class LaneValues:
     def _computed(self, register: str) -> LaneValue | None:
         found = self._assigned.get(register)
         kind = _KIND.match(found["kind"]) if found is not None else None
-        if found is None or kind is None or found["operation"] not in _OPERATIONS:
+        width = _WIDTHS.get(register.rstrip("0123456789"))
+        if found is None or kind is None or width is None or found["operation"] not in _OPERATIONS:
             return None
         values = [self.of(operand.strip()) for operand in found["operands"].split(",")]
         known = [value for value in values if value is not None]
@@ -70,7 +71,7 @@ class LaneValues:
             return None
         operands = [_extended(value.numbers, kind["type"]) for value in known]
         numbers = _OPERATIONS[found["operation"]](*operands)
-        return LaneValue("".join(variables), _extended(numbers, f"u{_WIDTHS[register.rstrip('0123456789')]}"))
+        return LaneValue("".join(variables), _extended(numbers, f"u{width}"))
 
 
 def _extended(numbers: Any, type_: str) -> Any:
