@@ -1,8 +1,9 @@
 """What checking kernels costs: the same kernels on fibers, unchecked, checked for bounds alone, and checked.
 
-An axpy, a reduction with barriers, a tiled product of matrices, and a histogram with atomics. "fibers" is the kernel
-as it runs unchecked, each thread a fiber, at -O3; "fibers -O1" the same without optimisation, as the checked build is
-compiled. All on one worker. Processor time, so that other programs of the machine count little.
+An axpy, a reduction with barriers, a tiled product of matrices, sums over four arrays in a loop, and a histogram with
+atomics. "fibers" is the kernel as it runs unchecked, each thread a fiber, at -O3; "fibers -O1" the same without
+optimisation, as the checked build is compiled. All on one worker. Processor time, so that other programs of the machine
+count little.
 
     python bench/checking.py [--json] [--rounds N]
 """
@@ -57,6 +58,12 @@ KERNELS = {
   }
   y[at.y * 512 + at.x] = sum;
 }""",
+    "four arrays": """kernel void k(device const float *x, device const float *p, device const float *q,
+    device const float *r, device float *y, uint i [[thread_position_in_grid]], uint n [[threads_per_threadgroup]]) {
+  float sum = 0;
+  for (uint k = 0; k < n; k++) sum += x[64 * k + i % 64] * p[k] + q[k] * r[k];
+  y[i] = sum;
+}""",
     "histogram": """kernel void k(device const uint *x, device atomic_uint *y, uint i [[thread_position_in_grid]],
     uint t [[thread_index_in_threadgroup]]) {
   threadgroup atomic_uint bins[64];
@@ -102,12 +109,13 @@ def contender(source: str, way: str) -> Callable[[], float]:
             with unchecked:
                 kernel = dev.library(HEAD + source)["k"]
     dtype = np.uint32 if "atomic" in source else np.float32
-    x = dev.array(np.random.default_rng(0).integers(0, 1000, THREADS).astype(dtype))
+    numbers = np.random.default_rng(0).integers(0, 1000, THREADS).astype(dtype)
+    inputs = [dev.array(numbers) for _ in range(source.count("device const"))]
     y = dev.zeros(THREADS, dtype)
 
     def run() -> float:
         encoder = dev.command_encoder()
-        encoder.dispatch(kernel, x, y, threads=THREADS, group_size=256)
+        encoder.dispatch(kernel, *inputs, y, threads=THREADS, group_size=256)
         begin = time.process_time()
         encoder.commit_and_wait()
         return time.process_time() - begin

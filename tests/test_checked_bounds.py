@@ -55,6 +55,31 @@ kernel void values(constant float &first, constant float &second, device float *
 kernel void wide(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
   reinterpret_cast<device long4 *>(y)[i] = reinterpret_cast<device const long4 *>(x)[i];
 }
+kernel void unrolled(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  float sum = 0;
+  for (uint k = 0; k < 4; k++)
+    sum += x[2 * i + k];
+  y[i] = sum;
+}
+kernel void columns(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  threadgroup float a[4][8], b[4][8];
+  for (uint k = 0; k < 4; k++) a[k][i & 7] = b[k][i & 7] = x[0];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  threadgroup float *p = a[0] + i;
+  float sum = 0;
+  for (uint k = 0; k < 4; k++)
+    sum += p[8 * k];
+  y[i & 7] = sum;
+}
+kernel void pairs(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  reinterpret_cast<device float2 *>(y)[i] *= 2;
+}
+kernel void of_many(device const float *x, device const float *x1, device const float *x2, device const float *x3,
+                    device float *y, uint i [[thread_position_in_grid]]) {
+  for (uint k = 0; k < 8; k++)
+    y[i] += x[k] * x1[k] + x2[k] *
+            x3[k + i];
+}
 kernel void wrong(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
   threadgroup float a[64], b[64];
   a[i] = x[0];
@@ -104,6 +129,9 @@ def launch(dev: ost.Device, kernel: ost.Kernel, threads: int, elements: int = 8,
         ("asked", {"threads": 8, "shared": 32}, {"threads": 8, "shared": 16}, 20, 4),
         ("small", {"threads": 8}, {"threads": 9}, 37, 8),
         ("wide", {"threads": 1}, {"threads": 2}, 43, 1),
+        ("unrolled", {"threads": 3}, {"threads": 4}, 48, 3),
+        ("columns", {"threads": 8}, {"threads": 9}, 58, 8),
+        ("pairs", {"threads": 3, "elements": 7}, {"threads": 4, "elements": 7}, 62, 3),
     ],
 )
 def test_an_access_out_of_bounds_is_found(
@@ -140,6 +168,39 @@ def test_an_access_in_a_neighbour_is_found(dev: ost.Device, library: ost.Library
         launch_on_halves(9)
     (finding,) = caught.value.findings
     assert "thread 8 of group 0 reads byte 32 of argument 0 'x', which has 32 bytes: right past its end" in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "threads", "said"),
+    [
+        ("unrolled", 4, "reads byte 32 of argument 0 'x', which has 32 bytes: right past its end"),
+        ("columns", 9, "thread 8 of group 0 reads threadgroup memory 'a', bytes 128 to 132"),
+    ],
+)
+def test_the_first_access_of_a_loop_that_is_out_of_bounds_is_found(
+    dev: ost.Device, library: ost.Library, kernel: str, threads: int, said: str
+) -> None:
+    with pytest.raises(ost.KernelCheckError, match=said):
+        launch(dev, library[kernel], threads=threads)
+
+
+@pytest.mark.parametrize("bytes_apart", [32, 1 << 20])
+def test_an_access_out_of_one_of_many_arguments_is_found(
+    dev: ost.Device, library: ost.Library, bytes_apart: int
+) -> None:
+    memory = dev.empty(4 * (bytes_apart // 4) + 8, np.float32)
+    views = [memory[i * (bytes_apart // 4) :][:8] for i in range(4)]
+    for view in views:
+        view.write(np.ones(8, np.float32))
+    for threads in (1, 2):
+        out, encoder = dev.zeros(8, np.float32), dev.command_encoder()
+        encoder.dispatch(library["of_many"], *views, out, threads=threads, group_size=threads)
+        if threads == 1:
+            encoder.commit_and_wait()
+            assert out.numpy()[0] == 16
+            continue
+        with pytest.raises(ost.KernelCheckError, match="thread 1 of group 0 reads byte 32 of argument 3 'x3'"):
+            encoder.commit_and_wait()
 
 
 def test_an_access_beside_a_value_is_found(dev: ost.Device, library: ost.Library) -> None:

@@ -150,6 +150,21 @@ def test_unordered_accesses_are_a_race(dev: ost.Device, body: str) -> None:
     assert kinds <= {"race", "relies on lockstep", "uninitialised"}
 
 
+def test_an_argument_that_is_written_against_its_declaration_is_no_constant_any_more(dev: ost.Device) -> None:
+    source = (
+        HEAD
+        + """kernel void k(device const uint *x, device uint *y, uint i [[thread_position_in_grid]]) {
+  y[i] = x[0];
+  if (i == 40) ((device uint *)x)[0] = 1;
+}
+"""
+    )
+    (finding,) = findings(dev, source, WORDS, WORDS, threads=128, group=128)
+    assert finding.kind == "race"
+    places = [access.place for access in finding.accesses]
+    assert [place.line for place in places if place] == [5, 4]
+
+
 def test_what_only_lockstep_orders_is_a_note(dev: ost.Device) -> None:
     submission = run(dev, kernel("s[t] = i;\nx[i] = s[t ^ 1];"), WORDS, WORDS, threads=64, group=64)
     (note,) = submission.findings

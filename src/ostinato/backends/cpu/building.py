@@ -21,9 +21,10 @@ from ...native.building import BASE_FLAGS, compile_flags, host_library, link_fla
 from ...native.messages import read_warnings
 from ...native.precompiled import source_with_head
 from ...version import __version__
-from . import clang_code
+from . import clang_code, inlined_hooks
 from .checking import UNINITIALISED, Checks, instrumentation
-from .clang_code import loosened, with_inlined_hooks
+from .clang_code import loosened
+from .inlined_hooks import with_inlined_hooks
 from .places import remember
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def vector_library(compiler: toolchain.Toolchain, translation: Translation) -> c
 
 @lru_cache(maxsize=1)
 def _changes_digest() -> str:
-    return cache.digest(Path(clang_code.__file__).read_bytes())
+    return cache.digest(*(Path(file).read_bytes() for file in (clang_code.__file__, inlined_hooks.__file__)))
 
 
 @lru_cache(maxsize=1)

@@ -37,10 +37,8 @@ constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (sim
 // Of each cell: the last write, another, the last read, another.
 constexpr uint32_t slots_per_cell = 4;
 
-struct Span {
-  uintptr_t begin;
-  uint64_t bytes;
-};
+struct Span { uintptr_t begin, end; };
+constexpr uint32_t spans_kept = 1024;
 
 // What the accesses of a thread have in common until it passes a barrier, together because they are read together.
 struct alignas(32) Stamp {
@@ -56,16 +54,18 @@ struct Glance {
   uintptr_t arena;
   uint64_t arena_bytes;
   const Slot *needed;
-  const Stamp *stamps;  // for each thread of the group
-  // Device memory that was read last and that nothing has written in this dispatch; NULL: all of it was written before.
-  uintptr_t constants;
-  uint64_t constant_bytes;
-  const unsigned char *constant_states;
+  const Stamp *stamps;                // for each thread of the group
   const unsigned char *local_states;  // for each byte of the worker's stacks; zero: nothing to say
-  // Where only bounds are looked at: arguments that were accessed last, and a Byte for each byte of threadgroup memory.
-  Span recent[2];
+  // Where only bounds are looked at: a Byte for each byte of threadgroup memory.
   const unsigned char *arena_states;
+  // For each unit of threadgroup memory: where the variable that it begins in ends, from the begin of the arena; or 0.
+  const uint32_t *arena_ends;
+  // At span_place: the argument that was accessed there last; of those that nothing has written in this dispatch, unless
+  // only bounds are looked at. With a Byte for each of its bytes; NULL: all were written before.
+  Span spans[spans_kept];
+  const unsigned char *span_states[spans_kept];
 };
+constexpr uint32_t arena_unit_bytes = 16;  // variables begin at a multiple of it
 
 template <uint32_t bytes> __OST_GLANCE bool all_bytes(const unsigned char *states, unsigned char value) {
   if constexpr (bytes > 8) {
@@ -75,6 +75,15 @@ template <uint32_t bytes> __OST_GLANCE bool all_bytes(const unsigned char *state
     __builtin_memcpy(&some, states, bytes);
     return some == (0x0101010101010101u >> (64 - 8 * bytes)) * value;
   }
+}
+
+// Where the span is kept that an access was in. Arguments that are not near each other are in different blocks of 1 MiB.
+__OST_GLANCE uintptr_t span_place(uintptr_t address) { return address >> 20 & (spans_kept - 1); }
+
+// Whether an access is known to be within an argument.
+__OST_GLANCE bool is_argument(const Glance *glance, uintptr_t address, uint64_t bytes) {
+  const Span &span = glance->spans[span_place(address)];
+  return span.begin <= address && address + bytes <= span.end;
 }
 
 // Whether the runtime need not know of an access that the running thread is about to make.
@@ -94,27 +103,23 @@ template <uint32_t bytes> __OST_GLANCE bool adds_nothing(const Worker *w, const 
     }
   }
   if (at - uintptr_t(w) < region_bytes - bytes) return all_bytes<bytes>(glance->local_states + (at - uintptr_t(w)), 0);
-  const uintptr_t offset = at - glance->constants;
-  if (writes || offset >= glance->constant_bytes || glance->constant_bytes - offset < bytes) return false;
-  return !glance->constant_states || all_bytes<bytes>(glance->constant_states + offset, byte_written);
+  if (writes || !is_argument(glance, at, bytes)) return false;
+  const unsigned char *states = glance->span_states[span_place(at)];
+  return !states || all_bytes<bytes>(states + (at - glance->spans[span_place(at)].begin), byte_written);
 }
 
-// Where only bounds are looked at: whether an access is within one of the arguments that were accessed last.
-template <uint32_t bytes> __OST_GLANCE bool is_argument(const Glance *glance, const void *address) {
-  for (const Span &span : glance->recent) {
-    const uintptr_t offset = uintptr_t(address) - span.begin;
-    if (offset < span.bytes && span.bytes - offset >= bytes) return true;
-  }
-  return false;
+// Whether an access is within local memory of which there is nothing to say.
+template <uint32_t bytes> __OST_GLANCE bool is_local(const Glance *glance, uintptr_t region, uintptr_t address) {
+  const uintptr_t offset = address - region;
+  return offset < region_bytes - bytes && all_bytes<bytes>(glance->local_states + offset, 0);
 }
 
 // Where only bounds are looked at: whether an access is known to be within them.
 template <uint32_t bytes> __OST_GLANCE bool is_inside(const Worker *w, const void *address) {
   const Glance *glance = reinterpret_cast<const Glance *>(w->shadow);
-  const uintptr_t offset = uintptr_t(address) - glance->arena, local = uintptr_t(address) - uintptr_t(w);
+  const uintptr_t offset = uintptr_t(address) - glance->arena;
   if (offset < glance->arena_bytes) return all_bytes<bytes>(glance->arena_states + offset, byte_written);
-  if (is_argument<bytes>(glance, address)) return true;
-  return local < region_bytes - bytes && all_bytes<bytes>(glance->local_states + local, 0);
+  return is_argument(glance, uintptr_t(address), bytes) || is_local<bytes>(glance, uintptr_t(w), uintptr_t(address));
 }
 
 }  // namespace __ost

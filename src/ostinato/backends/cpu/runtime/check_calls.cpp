@@ -90,17 +90,17 @@ void bounds_access(Worker *w, const void *address, uint64_t bytes, uint32_t how,
   const Region *region = within(w, access);
   if (!region) return;
   if (region->space == threadgroup_space) return initialised(w, *region, access);
-  shadow->glance.recent[1] = shadow->glance.recent[0];
-  shadow->glance.recent[0] = {region->begin, region->end - region->begin};
+  show_argument(shadow, *region, access.address);
 }
 void bounds_atomic(Worker *w, const void *address, uint64_t bytes, uint32_t how, uint32_t, const void *site) {
   bounds_access(w, address, bytes, how, site);
 }
 void bounds_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {
-  unsigned char *state = w->shadow->regions[0].state + (uintptr_t(address) - w->shadow->regions[0].begin);
-  if (*state != byte_outside) return;
-  add_variable(w->shadow, uintptr_t(address), bytes, name);
-  memset(state, byte_written, bytes);
+  Shadow *shadow = w->shadow;
+  const Region &arena = shadow->regions[0];
+  if (arena.state[uintptr_t(address) - arena.begin] != byte_outside) return;
+  add_variable(shadow, uintptr_t(address), bytes, name);
+  open_variable(shadow, shadow->variables[shadow->n_variables - 1]);
 }
 void bounds_local(Worker *w, const void *address, uint64_t bytes, LocalState state, const char *name) {
   on_local(w, address, bytes, state == local_unwritten ? local_written : state, name);

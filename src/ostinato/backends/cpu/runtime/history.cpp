@@ -262,12 +262,10 @@ template <Space space> inline void history(Worker *w, Region *region, const Kern
   Shadow *shadow = w->shadow;
   if (!region->cells) {
     if (!(access.how & how_write)) {
-      shadow->glance.constants = region->begin;
-      shadow->glance.constant_bytes = region->end - region->begin;
-      shadow->glance.constant_states = region->state;
+      show_argument(shadow, *region, access.address);
       return;
     }
-    shadow->glance.constant_bytes = 0;
+    hide_arguments(shadow);
     if (!make_cells(region)) __builtin_trap();
   }
   const uint64_t offset = access.address - region->base;

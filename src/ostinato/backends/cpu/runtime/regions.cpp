@@ -82,6 +82,14 @@ void add_variable(Shadow *shadow, uintptr_t begin, uint64_t bytes, const char *n
   shadow->variables[shadow->n_variables++] = {begin, bytes, name};
 }
 
+void open_variable(Shadow *shadow, const Variable &variable) {
+  const Region &arena = shadow->regions[0];
+  const uint64_t first = variable.begin - arena.begin, end = first + variable.bytes;
+  memset(arena.state + first, byte_written, variable.bytes);
+  for (uint64_t unit = (first + arena_unit_bytes - 1) / arena_unit_bytes; unit * arena_unit_bytes < end; ++unit)
+    shadow->arena_ends[unit] = uint32_t(end);
+}
+
 void track(Shadow *shadow, uintptr_t begin, uint64_t bytes, const unsigned char *unwritten) {
   for (uint32_t i = 0; i < shadow->n_tracked; ++i)
     if (shadow->tracked[i].begin == begin) {

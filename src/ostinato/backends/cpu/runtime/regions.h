@@ -21,6 +21,15 @@ unsigned char *state_at(const Shadow *, uintptr_t begin, uint64_t bytes);
 bool is_own(const Shadow *, uintptr_t begin, uint64_t bytes);
 
 void add_variable(Shadow *, uintptr_t begin, uint64_t bytes, const char *name);
+// Where only bounds are looked at: lets hooks know a variable.
+void open_variable(Shadow *, const Variable &);
+
+// Lets hooks know that an argument was accessed, and has them forget all.
+inline void show_argument(Shadow *shadow, const Region &region, uintptr_t address) {
+  shadow->glance.spans[span_place(address)] = {region.begin, region.end};
+  shadow->glance.span_states[span_place(address)] = region.state;
+}
+inline void hide_arguments(Shadow *shadow) { memset(shadow->glance.spans, 0, sizeof shadow->glance.spans); }
 
 // An access of memory of which not all bytes are written.
 void check_written(Worker *, const Region &, const KernelAccess &);

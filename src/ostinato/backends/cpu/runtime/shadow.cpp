@@ -38,6 +38,11 @@ bool open_shadow(Worker *w, uint32_t checks) {
   arena.space = threadgroup_space;
   arena.state = static_cast<unsigned char *>(calloc(w->arena_bytes, 1));
   if (!arena.state || !open_locals(&shadow->locals) || !make_arena_cells(shadow)) return false;
+  if (checks & check_bounds) {
+    shadow->arena_ends = static_cast<uint32_t *>(calloc(w->arena_bytes / arena_unit_bytes + 1, sizeof(uint32_t)));
+    if (!shadow->arena_ends) return false;
+    shadow->glance.arena_ends = shadow->arena_ends;
+  }
   shadow->glance.local_states = shadow->locals.states;
   show_arena(shadow);
   return true;
@@ -48,6 +53,7 @@ void close_shadow(Worker *w) {
     for (uint32_t i = 0; i < w->shadow->n_regions; ++i) drop_cells(&w->shadow->regions[i]);
     free(w->shadow->regions[0].state);
     free(w->shadow->needed);
+    free(w->shadow->arena_ends);
     for (uint32_t i = 0; i < w->shadow->n_tracked; ++i) free(w->shadow->tracked[i].state);
     free(w->shadow->tracked);
     drop_fences(&w->shadow->fences);
@@ -68,7 +74,7 @@ void begin_dispatch(Worker *w, const Node *node) {
   }
   for (Contexts &contexts : shadow->contexts) forget_contexts(&contexts);
   show_arena(shadow);
-  shadow->glance.constant_bytes = shadow->glance.recent[0].bytes = shadow->glance.recent[1].bytes = 0;
+  hide_arguments(shadow);
   shadow->n_regions = 1;
   shadow->recent = 0;
   shadow->n_sites = shadow->n_variables = 0;
@@ -86,9 +92,10 @@ void begin_dispatch(Worker *w, const Node *node) {
   own(2, d.shared_offsets, node->n_shared * sizeof *d.shared_offsets);
   for (uint32_t i = 0; i < node->n_shared; ++i)
     add_variable(shadow, arena.begin + d.shared_offsets[i], node->views[node->n_args + i], nullptr);
-  if (shadow->checks & check_bounds)
-    for (uint32_t i = 0; i < shadow->n_variables; ++i)
-      memset(arena.state + (shadow->variables[i].begin - arena.begin), byte_written, shadow->variables[i].bytes);
+  if (shadow->checks & check_bounds) {
+    memset(shadow->arena_ends, 0, (arena.end - arena.begin) / arena_unit_bytes * sizeof(uint32_t));
+    for (uint32_t i = 0; i < shadow->n_variables; ++i) open_variable(shadow, shadow->variables[i]);
+  }
   place_arguments(shadow, node);
 }
 

@@ -78,6 +78,7 @@ struct Shadow {
 
   Variable variables[max_variables];
   uint32_t n_variables;
+  uint32_t *arena_ends;  // as hooks see them; NULL unless only bounds are looked at
 
   bool has_deferred;
   Deferred deferred;
