@@ -207,7 +207,11 @@ inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Kernel
 void *map_zeros(size_t bytes, void *at = nullptr) {
   const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE | (at ? MAP_FIXED : 0);
   void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+  if (memory == MAP_FAILED) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  madvise(memory, bytes, MADV_HUGEPAGE);  // it is written from one end to the other, mostly
+#endif
+  return memory;
 }
 
 uint32_t *small_word(const Region &region, uint64_t offset) {
