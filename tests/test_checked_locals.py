@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from checked_kernels import Kernels, line_of
+from test_checked_races import ZIG
 
 DECLARATIONS = """
 struct Pair { float first; int counts[3]; };
@@ -36,6 +37,8 @@ UNWRITTEN = {
 }
 CLEAN = {
     "all elements are written": "float t[4];\n  fill(t, 4);\n  o[i] = sum(t, 4);",
+    "a loop fills a large array": "float t[32];\n  for (int j = 0; j < 32; j++) t[j] = -INFINITY;\n"
+    "  for (int j = 0; j < n[0]; j++) t[j] = 1;\n  o[i] = t[n[0]] + sum(t, 32);",
     "an initialiser writes all": "float t[4] = {};\n  o[i] = t[n[0]];",
     "a struct is copied with its padding": "Padded a;\n  a.tag = 1;\n  a.number = 2;\n  Padded b = a;\n"
     "  o[i] = b.number;",
@@ -75,8 +78,11 @@ def test_an_element_that_is_read_before_it_is_written_is_named(what: str) -> Non
     assert line_of(finding) == KERNELS.place(what, UNWRITTEN[what][1])[0]
 
 
+@pytest.mark.parametrize("compiler", ["", *ZIG])
 @pytest.mark.parametrize("what", CLEAN)
-def test_no_alarm_where(what: str) -> None:
+def test_no_alarm_where(what: str, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiler:
+        monkeypatch.setenv("CXX", compiler)
     assert KERNELS.findings(what, *arguments(1), threads=4) == ()
 
 

@@ -8,11 +8,17 @@ import pytest
 import ostinato as ost
 from checked_kernels import Kernels, line_of, place_of
 from ostinato.backends.registry import open_backend
+from test_checked_races import ZIG
 
 DECLARATIONS = """
 constant int table[4] = {1, 2, 3, 4};
 struct Block { half d; uchar high[4]; };
 static float second(device const float4 *v) { float4 w = *v; return w.y; }
+struct Pair { float4 a, b; };
+template <class T> static void copy(device T *to, device const T *from) {
+  T value = *from;
+  *to = value;
+}
 """
 BODIES = {
     "quotient": "o[i] = 7 / x[i];",
@@ -31,6 +37,11 @@ BODIES = {
     "member": "struct { int parts[4]; } s = {};\n  o[0] = s.parts[x[0]];",
     "through a pointer": "int t[4] = {};\n  thread int (*all)[4] = &t;\n  o[0] = (*all)[x[0]];",
     "vector": "o[0] = int(second((device const float4 *)(f + 1)));",
+    "copied float4": "copy((device float4 *)o, (device const float4 *)(x + 2));",
+    "copied half4": "copy((device half4 *)o, (device const half4 *)(x + 1));",
+    "copied long4": "copy((device long4 *)o, (device const long4 *)(x + 4));",
+    "copied struct": "copy((device Pair *)o, (device const Pair *)(x + 1));",
+    "written float4": "copy((device float4 *)(o + 1), (device const float4 *)x);",
     "vector by a cast": "device const float4 *v = (device const float4 *)(f + 1);\n  o[0] = int(v[i].y);",
     "block": "device const Block *b = (device const Block *)x;\n"
     "  o[0] = *((device const uint *)b[i].high) + ((device const uint *)b[i].high)[0];",
@@ -128,10 +139,30 @@ def test_an_index_is_named_with_its_array_where_that_has_a_name(name: str, text:
     assert f": {text}" in KERNELS.findings(name, *ints(9))[0].why
 
 
-def test_a_vector_at_an_address_of_its_elements_is_misaligned() -> None:
-    finding = KERNELS.finding("vector", *ints(0))
-    assert (finding.kind, finding.severity) == ("misaligned", "error")
-    assert line_of(finding) == KERNELS.place("vector", "= *v;")[0]
+@pytest.fixture(params=["", *ZIG])
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setenv("CXX", request.param)
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("name", "text", "alignment"),
+    [
+        ("vector", "= *v;", 16),
+        ("copied float4", "*from;", 16),
+        ("copied half4", "*from;", 8),
+        ("copied long4", "*from;", 32),
+        ("copied struct", "*from;", 16),
+        ("written float4", "*to =", 16),
+    ],
+)
+def test_a_vector_at_an_address_of_its_elements_is_misaligned(name: str, text: str, alignment: int) -> None:
+    findings = KERNELS.findings(name, np.zeros(16, np.int32), np.zeros(16, np.int32), np.zeros(8, np.float32))
+    lines = {line_of(finding) for finding in findings}
+    assert {(finding.kind, finding.severity) for finding in findings} == {("misaligned", "error")}
+    assert KERNELS.place(name, text)[0] in lines
+    assert f"is no multiple of {alignment}" in findings[0].why
 
 
 @pytest.mark.parametrize("name", ["block", "vector by a cast"])

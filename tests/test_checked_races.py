@@ -220,3 +220,7 @@ def test_clang_checks_as_well(command: str, monkeypatch: pytest.MonkeyPatch) -> 
         (race,) = findings(clang, reverse(""), X, X, threads=256, group=256)
         places = {(access.what, access.place.line) for access in race.accesses if access.place}
         assert places == {("write", 6), ("read", 8)}
+        barriers = f"if (i < 3) {BARRIER}\nelse {BARRIER}"
+        (divergent,) = findings(clang, kernel(barriers), WORDS, WORDS, threads=32, group=32)
+        first = kernel(barriers)[: kernel(barriers).index("if (i < 3)")].count("\n") + 1
+        assert [access.place.line for access in divergent.accesses if access.place] == [first, first + 1]

@@ -23,7 +23,7 @@ from ...native.precompiled import source_with_head
 from ...version import __version__
 from . import clang_code, inlined_hooks
 from .checking import UNINITIALISED, Checks, instrumentation
-from .clang_code import loosened
+from .clang_code import loosened, with_checked_copies
 from .inlined_hooks import with_inlined_hooks
 from .places import remember
 
@@ -55,7 +55,7 @@ _THREAD_FLAGS = (
 _AS_ASSEMBLY = ("-S", "-emit-llvm")
 # The level of LLVM assembly, which zig 0.13 does not pass on to clang.
 _ASSEMBLY_FLAGS = ("-Xclang", "-O3")
-_NO_PASSES = ("-Xclang", "-disable-llvm-passes")
+_NO_PASSES: tuple[str, ...] = ("-Xclang", "-disable-llvm-passes")
 # A thread that takes longer than this to unroll (processor seconds), or becomes longer than this (characters), takes
 # long for 32 lanes too. It is compiled again without the unrolling that its source asks for.
 _LONGEST_UNROLLING_S = 20
@@ -68,12 +68,12 @@ _LANE_FLAGS = (*_ASSEMBLY_FLAGS, "-mllvm", "-enable-misched=0")
 _CHECKED_FLAGS = (
     *("-O1" if flag == "-O3" else flag for flag in _KERNEL_FLAGS if flag != "-w"),
     *("-D__OST_CHECKED", "-g1", "-gdwarf-4"),
+    # Vectors of more than 16 bytes are not instrumented by clang, which makes such of loops and of stores at any level.
+    *("-fno-tree-vectorize", "-fno-tree-slp-vectorize"),
 )
-# Where only bounds are looked at, accesses may be joined and moved, but none made beyond those of the source, as the
-# loads of a vectorised loop are.
+# Where only bounds are looked at, accesses may be joined and moved, but none made beyond those of the source.
 _BOUNDS_FLAGS = (
     *("-O2" if flag == "-O1" else flag for flag in _CHECKED_FLAGS),
-    *("-fno-tree-vectorize", "-fno-tree-slp-vectorize"),
     "-fno-optimize-sibling-calls",  # a hook returns to the access
 )
 _HOOKS = tuple(sorted(Path(__file__).with_name("hooks").glob("*.cpp")))
@@ -125,8 +125,6 @@ def checked_library(
     ours = _BOUNDS_FLAGS if checks.bounds_only else _CHECKED_FLAGS
     plain = compile_flags(compiler, (*ours, *compiler.semantics, *(("-D__OST_BOUNDS",) if checks.bounds_only else ())))
     flags = (*plain, *instrumentation(compiler, checks))
-    # clang instruments code that it has optimised, and can optimise that again.
-    inlined = checks.bounds_only and compiler.clang_version > 0
     linking = link_flags("-nostartfiles")
     made_from = (
         *flags,
@@ -140,13 +138,17 @@ def checked_library(
 
     def build(work: Path) -> Path:
         source = _source(compiler, translation.head, translation.program, flags, work)
-        if inlined:
-            assembly = work / "kernels.ll"
-            _emit(compiler, [*flags, *_AS_ASSEMBLY, *source, "-o", str(assembly)], work)
-            assembly.write_text(with_inlined_hooks(assembly.read_text(encoding="utf-8")), encoding="utf-8")
-            source = [*_ASSEMBLY_FLAGS, str(assembly)]
         said: list[str] = []
-        product = _with_hooks(compiler, source, plain if inlined else flags, linking, work, said.append)
+        rest = flags
+        if compiler.clang_version > 0:
+            assembly = work / "kernels.ll"
+            passes, change = _NO_PASSES, with_checked_copies
+            if checks.bounds_only:  # clang instruments code that it has optimised, and can optimise that again
+                passes, change, rest = (), with_inlined_hooks, (*plain, *_ASSEMBLY_FLAGS)
+            said.append(_emit(compiler, [*flags, *passes, *_AS_ASSEMBLY, *source, "-o", str(assembly)], work))
+            assembly.write_text(change(assembly.read_text(encoding="utf-8")), encoding="utf-8")
+            source = [str(assembly)]
+        product = _with_hooks(compiler, source, rest, linking, work, said.append)
         cache.note(f"warnings-{key}", lambda: "\n".join(said), anew=True)
         return _examined(compiler, product, linking, flags)
 
@@ -232,12 +234,12 @@ def _unoptimised(compiler: toolchain.Toolchain, flags: Sequence[str], head: str,
     return plain
 
 
-def _emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int | None = None) -> None:
-    """Run clang to write LLVM assembly; raises `_OutOfTimeError` if it was stopped by this limit."""
+def _emit(compiler: toolchain.Toolchain, arguments: Sequence[str], work: Path, cpu_seconds: int | None = None) -> str:
+    """Run clang to write LLVM assembly; returns its messages. Raises `_OutOfTimeError` if this limit stopped it."""
     before_s = _children_s()
     result = compiler.run(arguments, work, cpu_seconds)
     if result.returncode == 0:
-        return
+        return result.stderr
     error = toolchain.compile_error(result.stderr + result.stdout, result.returncode, work)
     # A driver such as zig's hides the signal that ended the compiler, but not the time that it took.
     if _children_s() - before_s > (cpu_seconds or toolchain.CPU_SECONDS) - 1:

@@ -50,5 +50,8 @@ def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
         numbers.append("signed-integer-overflow")
     # No operation may be done that the source does not ask for, because it might raise a signal.
     warnings = ("-Wuninitialized", "-Wsometimes-uninitialized" if clang else "-Wmaybe-uninitialized")
-    exact = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
+    exact: tuple[str, ...] = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
+    # Equal calls of two branches would become one, which has no line.
+    apart = ("enable-tail-merge=0", "sink-common-insts=0", "hoist-common-insts=0") if clang else ()
+    exact += tuple(part for option in apart for part in ("-mllvm", f"-{option}"))
     return (*memory, f"-fsanitize={','.join(numbers)}", *exact, *warnings)

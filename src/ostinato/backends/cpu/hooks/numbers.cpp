@@ -89,6 +89,9 @@ HOOK __ubsan_handle_out_of_bounds_abort(const Operation *data, uintptr_t index) 
 HOOK __ubsan_handle_type_mismatch_v1(const Pointer *data, uintptr_t address) {
   found(found_misaligned, &data->place, HERE, data->type->name, uint64_t(1) << data->log_alignment, address);
 }
+HOOK __ost_misaligned(const void *address, uint64_t alignment) {
+  found(found_misaligned, nullptr, HERE, nullptr, alignment, uint64_t(uintptr_t(address)));
+}
 HOOK __ubsan_handle_float_cast_overflow(const Operation *data, uintptr_t value) {
   found(found_conversion, &data->place, HERE, data->other->name, 0, floating(data->type, value));
 }

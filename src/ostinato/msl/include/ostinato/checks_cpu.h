@@ -9,6 +9,15 @@ extern "C" __attribute__((visibility("hidden"), cold)) void __ost_shift_failed(i
 extern "C" __attribute__((visibility("hidden"))) void __ost_local(const void *begin, unsigned long bytes,
                                                                   uint32_t state, const char *name);
 
+#if defined(__clang__) && !defined(__OST_BOUNDS)
+// Before a value is copied whole, where clang looks at no alignment: backends/cpu/clang_code.py has kernels call it.
+extern "C" __attribute__((visibility("hidden"), cold)) void __ost_misaligned(const void *address, uint64_t alignment);
+extern "C" __attribute__((used, visibility("hidden"), always_inline, nodebug)) inline void __ost_copied(
+    const void *address, uint64_t alignment) {
+  if (uintptr_t(address) % alignment) __ost_misaligned(address, alignment);
+}
+#endif
+
 #ifdef __OST_BOUNDS
 #define OST_CHECK_SHIFT(amount, last)
 #else
