@@ -28,6 +28,10 @@ BODIES = {
     "other shifts": "uint2 v = uint2(1u) << uint2(3u, uint(x[0]));\n  int y = 5;\n  y >>= x[0];\n"
     "  o[0] = int(v.y) + y;",
     "conversion": "o[0] = int(f[0]);",
+    "uchar": "o[0] = uchar(f[0]);",
+    "ulong": "o[0] = int(ulong(f[0]));",
+    "ushort array": "ushort t[4] = {};\n  o[0] = t[x[0]];",
+    "half array": "half t[2][4] = {};\n  o[0] = int(t[x[0]][1]);",
     "sum": "o[0] = x[0] + x[1];",
     "local array": "float t[8] = {1.0f};\n  t[x[0]] = 2.0f;\n  o[0] = int(t[3]);",
     "constant array": "o[0] = table[x[0]];",
@@ -51,6 +55,12 @@ KERNELS = Kernels(BODIES, "device int *o, device const int *x, device const floa
 
 def ints(*numbers: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.zeros(4, np.int32), np.array(numbers, np.int32), np.zeros(8, np.float32)
+
+
+@pytest.fixture(params=["", *ZIG])
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setenv("CXX", request.param)
 
 
 @pytest.mark.parametrize(("name", "text"), [("quotient", "/"), ("remainder", "%")])
@@ -91,6 +101,17 @@ def test_a_float_that_no_int_can_hold_is_named(number: float) -> None:
     assert (finding.kind, finding.severity) == ("conversion out of range", "error")
     assert f"{number:g} does not fit int" in finding.why
     assert line_of(finding) == KERNELS.place("conversion", "int(")[0]
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("uchar", "does not fit uchar"), ("ulong", "does not fit ulong"), ("quotient", "divided by zero, as int"),
+     ("ushort array", "(ushort[4])"), ("half array", "(half[2][4])")],
+)  # fmt: skip
+def test_types_have_the_names_that_metal_gives_them(name: str, text: str) -> None:
+    numbers = ints(9 if "array" in name else 0)[:2]
+    assert text in KERNELS.findings(name, *numbers, np.array([-1e30], np.float32))[0].why
 
 
 def test_signed_overflow_is_found_on_request_only() -> None:
@@ -137,12 +158,6 @@ def test_a_negative_index_of_a_threadgroup_array_is_found() -> None:
 )  # fmt: skip
 def test_an_index_is_named_with_its_array_where_that_has_a_name(name: str, text: str) -> None:
     assert f": {text}" in KERNELS.findings(name, *ints(9))[0].why
-
-
-@pytest.fixture(params=["", *ZIG])
-def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param:
-        monkeypatch.setenv("CXX", request.param)
 
 
 @pytest.mark.usefixtures("compiler")

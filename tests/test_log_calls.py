@@ -113,8 +113,9 @@ def test_calls_below_the_level_are_compiled_to_nothing(dev: ost.Device) -> None:
 
 def test_printf_says_once_that_it_prints_in_debug_builds_only(dev: ost.Device) -> None:
     settings._reported.discard("printf")
-    with pytest.warns(SettingWarning, match="OSTINATO_DEBUG=1"):
+    with pytest.warns(SettingWarning, match="OSTINATO_DEBUG=1") as said:
         library = dev.library(kernel('printf("%u", i);'))
+    assert said[0].filename == __file__
     assert library["k"].execution.way == "loop"
     assert dev.library(kernel('printf("once more %u", i);'))["k"].execution.way == "loop"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -266,6 +267,7 @@ GATES: Mapping[str, Gate] = {
 _VARIABLES = frozenset(gate.variable for gate in GATES.values())
 _SWITCHES = frozenset(gate.name for gate in GATES.values() if gate.read is _switch)
 _reported: set[str] = set()
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 # os.environ raises an exception internally for a missing name (1 µs), and settings are read for every encoder; the
 # dictionary behind it takes 30 ns. Where that is not available, os.environ itself is used.
@@ -375,10 +377,13 @@ def report_unhonoured(device: str, honoured: frozenset[str]) -> None:
 
 
 def report_once(key: str, message: str) -> None:
-    """Issue a `SettingWarning` unless one with this key was issued before."""
+    """Issue a `SettingWarning` at the line of the user's program, unless one with this key was issued before."""
     if key not in _reported:
         _reported.add(key)
-        warnings.warn(message, SettingWarning, stacklevel=3)
+        level, frame = 2, sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            level, frame = level + 1, frame.f_back
+        warnings.warn(message, SettingWarning, stacklevel=level)
 
 
 def _parse(variable: str, read: Callable[[str], Value | None]) -> Value | None:

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 from ..kernel_findings import KINDS, MEMORIES, KernelAccess, KernelFinding, KernelMemory
 from .places import array_at_location, place_of_location, place_of_return
 
 _WRITE, _ATOMIC, _LOCATED, _NO_ACCESS = 1, 2, 4, 8
+
+# Compilers spell types differently; these give Metal's names, the longest first.
+_METAL_NAMES = tuple(
+    (re.compile(rf"\b{spelled}"), name)
+    for spelled, name in (
+        (r"(?:long unsigned int|unsigned long)\b", "ulong"),
+        (r"(?:short unsigned int|unsigned short)\b", "ushort"),
+        (r"unsigned char\b", "uchar"),
+        (r"unsigned int\b", "uint"),
+        (r"signed char\b", "char"),
+        (r"(long|short) int\b", r"\1"),
+        (r"_Float16\b", "half"),
+        (r"(packed_)?vec<(\w+), (\d)>", r"\1\2\3"),
+        (r"matrix<(\w+), (\d), (\d)>", r"\1\2x\3"),
+    )
+)
 
 
 class _Touch(ctypes.Structure):
@@ -68,8 +85,11 @@ def _read(record: _Finding) -> KernelFinding:
 
 
 def _type_name(text: str) -> str:
-    """A type as compilers write it (`'float [8]'`, or `'alias' (aka 'float[8]')`), without aliases of ours."""
-    return text.rpartition("(aka ")[2].strip("')").replace(" [", "[")
+    """Metal's name of a type as compilers write it: `'float [8]'`, or `'alias' (aka 'unsigned int[8]')`."""
+    name = text.rpartition("(aka ")[2].strip("')").replace(" [", "[")
+    for spelled, metal_name in _METAL_NAMES:
+        name = spelled.sub(metal_name, name)
+    return name
 
 
 def _access(touch: _Touch) -> KernelAccess:
