@@ -169,6 +169,23 @@ encoder.commit_and_wait()
 """
 
 
+def test_declarations_of_local_arrays_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "arrays.metal"
+    source.write_text("""kernel void arrays(device int *out, uint i [[thread_position_in_grid]]) {
+    int local[2];
+    int first = 1, others[2] = {2, 3};
+    for (int k = 0; k < 2; k++) local[k] = others[k];
+    out[i] = first + local[1];
+}
+""")
+    monkeypatch.setattr(line_counts, "_counted", {})
+    with settings.override(coverage=str(tmp_path / "unused")), ost.open_device("cpu", checked=True) as device:
+        assert run(device, source, "arrays").tolist() == [4] * 8
+    line_counts.write(tmp_path / "out.info")
+    sections = read_tracefile((tmp_path / "out.info").read_text())
+    assert sections["arrays", str(source)] == {2: 8, 3: 8, 4: 16, 5: 8}
+
+
 def test_check_writes_the_lines_of_a_program(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     process = subprocess.run(

@@ -56,7 +56,8 @@ def mark_locals(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) 
         for start, declarator, end in _declarations(syntax, *function.body):
             variables = _variables(syntax, declarator, end)
             if variables is not None and not rewriter.is_deleted(declarator):
-                _mark(syntax, rewriter, start, declarator, end, variables)
+                with rewriter.without_lead(start):
+                    _mark(syntax, rewriter, start, declarator, end, variables)
 
 
 def _declarations(syntax: Syntax, opening: int, closing: int) -> Iterator[tuple[int, int, int]]:

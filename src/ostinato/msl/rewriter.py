@@ -6,7 +6,8 @@ so that the compiler's messages can be placed in the user's files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from .source_map import MARK_BACK, mark
 from .tokens import Token
@@ -52,6 +53,14 @@ class Rewriter:
     def lead(self, index: int, text: str) -> None:
         """Prints ``text`` before the token and everything else that is inserted there, whenever that is."""
         self._leading.setdefault(index, []).append(text)
+
+    @contextmanager
+    def without_lead(self, index: int) -> Iterator[None]:
+        """Meanwhile tokens are copied without what leads this one, which stays where it is whatever they become."""
+        leading = self._leading.pop(index, [])
+        yield
+        if leading:
+            self._leading[index] = leading
 
     def after(self, index: int, text: str) -> None:
         """Prints ``text`` after the token."""
