@@ -127,6 +127,10 @@ def test_an_entry_matches_by_everything_that_it_names(tmp_path: Path, named: str
     ("text", "said"),
     [
         ("[[ignore]]\nkind = 'race'\nkernel = 'k'", "entry 1 has no reason"),
+        (
+            "[[ignore]]\nkind = 'rase'\nkernel = 'k'\nreason = 'r'",
+            "entry 1: kind = 'rase' is none; there are conversion out of range, ",
+        ),
         ("[[ignore]]\nkernel = 'k'", "entry 1 has no kind and no reason"),
         ("[[ignore]]\nkind = 'race'\nreason = 'r'", "entry 1 names no kernel and no file"),
         ("[[ignore]]\nkind = 'race'\nreason = 'r'\nkernel = 'k'\nline = 3", "entry 1 names a line, and no file"),

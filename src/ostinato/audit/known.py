@@ -30,6 +30,7 @@ from ..graph.graph import Graph
 from ..ir.commands import Dispatch
 from ..msl.benign import benign
 from .findings import Finding, Ignored
+from .kinds import KINDS
 
 _MOST_BYTES = 1 << 20
 
@@ -102,6 +103,8 @@ def _entry(name: str, folder: str, given: Any) -> Entry:
                 raise ArgumentError(f"{number}: line = {value!r} is not the number of a line")
         elif not isinstance(value, str) or not value.strip():
             raise ArgumentError(f"{number}: {key} = {value!r} is not a text")
+        elif key == "kind" and value not in KINDS:
+            raise ArgumentError(f"{number}: kind = {value!r} is none; there are {', '.join(sorted(KINDS))}")
     missing = [key for key in ("kind", "reason") if key not in given]
     if missing:
         raise ArgumentError(f"{number} has no {' and no '.join(missing)}")
