@@ -162,22 +162,23 @@ def test_an_index_is_named_with_its_array_where_that_has_a_name(name: str, text:
 
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
-    ("name", "text", "alignment"),
+    ("name", "text", "alignment", "byte"),
     [
-        ("vector", "= *v;", 16),
-        ("copied float4", "*from;", 16),
-        ("copied half4", "*from;", 8),
-        ("copied long4", "*from;", 32),
-        ("copied struct", "*from;", 16),
-        ("written float4", "*to =", 16),
+        ("vector", "= *v;", 16, 4),
+        ("copied float4", "*from;", 16, 8),
+        ("copied half4", "*from;", 8, 4),
+        ("copied long4", "*from;", 32, 16),
+        ("copied struct", "*from;", 16, 4),
+        ("written float4", "*to =", 16, 4),
     ],
 )
-def test_a_vector_at_an_address_of_its_elements_is_misaligned(name: str, text: str, alignment: int) -> None:
+def test_a_vector_at_an_address_of_its_elements_is_misaligned(name: str, text: str, alignment: int, byte: int) -> None:
     findings = KERNELS.findings(name, np.zeros(16, np.int32), np.zeros(16, np.int32), np.zeros(8, np.float32))
     lines = {line_of(finding) for finding in findings}
     assert {(finding.kind, finding.severity) for finding in findings} == {("misaligned", "error")}
     assert KERNELS.place(name, text)[0] in lines
     assert f"is no multiple of {alignment}" in findings[0].why
+    assert f"byte {byte} of argument " in findings[0].why
 
 
 @pytest.mark.parametrize("name", ["block", "vector by a cast"])

@@ -49,7 +49,8 @@ def _places(record: KernelFinding) -> frozenset[tuple[str, KernelPlace]]:
 def _finding(node: CapturedNode, record: KernelFinding, first: int) -> Finding:
     memory, why, advice = _memory(node, record), "", KINDS[record.kind].advice
     if number := number_text(record):
-        memory, why = "", f"{_described(record.accesses[-1])}: {number}"
+        memory = _byte_of(node.command, record.value) if record.kind == "misaligned" else ""
+        why = f"{_described(record.accesses[-1])}: {f'{memory}: ' if memory else ''}{number}"
         if record.kind == "out of bounds":
             advice = "check the index against the length of the array"
     elif record.kind == "out of bounds":
@@ -108,9 +109,16 @@ def _memory(node: CapturedNode, record: KernelFinding) -> str:
     element = element_at(node.command, memory.address)
     if element is not None:
         return element[0]
-    for binding in node.command.bindings:
-        if isinstance(binding, BufferBinding) and 0 <= memory.address - binding.address < binding.nbytes:
-            return f"byte {memory.address - binding.address} of {_argument(node.command, binding)}"
+    return _byte_of(node.command, memory.address)
+
+
+def _byte_of(command: Command, address: int) -> str:
+    """Which byte of which argument an address is; "" if it is in none."""
+    if not isinstance(command, Dispatch):
+        return ""
+    for binding in command.bindings:
+        if isinstance(binding, BufferBinding) and 0 <= address - binding.address < binding.nbytes:
+            return f"byte {address - binding.address} of {_argument(command, binding)}"
     return ""
 
 
