@@ -77,6 +77,22 @@ def test_argmax_of_a_row_without_numbers_is_its_first(dev: ost.Device) -> None:
     assert out.numpy().tolist() == [0, 0, 35]
 
 
+@by_dtype
+@pytest.mark.parametrize("width", [1, 2047, 2048, 5000])
+@pytest.mark.usefixtures("either_kernel")
+def test_argmax_of_one_row_may_be_shared_by_groups(dev: ost.Device, dtype: np.dtype[Any], width: int) -> None:
+    x, out = values((width,), dtype, 2), dev.zeros(1, np.uint32)
+    partial = dev.empty((ops.argmax_parts(width), 2), np.uint32)
+    run(dev, ops.argmax, dev.array(x), out, partial=partial)
+    assert out.numpy().tolist() == [int(x.astype(np.float32).argmax())]
+    lacking = np.full(width, -np.inf, np.float32)
+    lacking[: width - 1] = np.nan
+    run(dev, ops.argmax, dev.array(lacking), out, partial=partial)
+    assert out.numpy().tolist() == [width - 1]
+    with pytest.raises(ost.ArgumentError, match="partial must have"):
+        run(dev, ops.argmax, dev.array(x), out, partial=dev.empty((9, 2), np.uint32))
+
+
 # --- experts -----------------------------------------------------------------------------------------------------
 
 

@@ -123,8 +123,62 @@ def test_a_chain_is_launched_early_and_waits_inside(fake: Driver, device: ost.De
     begin, *nodes, end = fake._graphs[native.executable]
     assert [node.before for node in (begin, *nodes, end)] == [[], [0], [1], [2], [3], [4]]
     assert [node.programmatic for node in (begin, *nodes, end)] == [False, True, True, True, True, True]
-    assert [node.arguments[0][48] for node in nodes] == [8 | 2 | 1] * 4
+    # The first one lets the others start when it has waited: the values of the replay are there then.
+    assert [node.arguments[0][48] for node in nodes] == [8 | 32 | 1, *[8 | 2 | 1] * 3]
     assert [node.arguments[-1][0] for node in (begin, end)] == [1, 1]
+
+
+EARLY = """
+#include <metal_stdlib>
+#include <ostinato>
+using namespace metal;
+kernel void scale(device const float *weight [[buffer(0)]], device const float *x [[buffer(1)]],
+                  device float *out [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+    const float w = weight[i];
+    ostinato::wait_for_all_but(weight);
+    out[i] = w * x[i];
+}
+"""
+
+
+def flags_of(fake: Driver, run: ost.Replayable) -> list[int]:
+    """The flags of the launches of the graph that was bound last."""
+    variant = next(reversed(run._variants.values()), run._plain)
+    _, *nodes, _ = fake._graphs[variant.parts[0].executable.executable]
+    return [node.arguments[0][48] for node in nodes]
+
+
+def test_a_kernel_reads_before_it_waits_what_nobody_in_the_graph_writes(fake: Driver, device: ost.Device) -> None:
+    kernel = device.library(EARLY)["scale"]
+    x, y, first, second = (device.zeros(64, np.float32) for _ in range(4))
+
+    def chain(encoder: ost.CommandEncoder) -> None:
+        for weight, source, target in ((first, x, y), (second, y, x), (first, x, y)):
+            encoder.dispatch(kernel, weight, source, target, threads=64)
+
+    def writing(encoder: ost.CommandEncoder) -> None:
+        chain(encoder)
+        encoder.fill(first, 0)
+
+    inside, at_first = 8 | 16, 8 | 1
+    assert flags_of(fake, device.capture(chain).instantiate()) == [at_first | 32, inside | 2, inside | 2]
+    assert flags_of(fake, device.capture(writing).instantiate())[:3] == [at_first | 32, inside | 2, at_first | 2]
+
+
+def test_a_buffer_bound_instead_that_the_graph_writes_is_waited_for(fake: Driver, either: ost.Device) -> None:
+    kernel = either.library(EARLY)["scale"]
+    weight, x, y, other = (either.zeros(64, np.float32) for _ in range(4))
+
+    def chain(encoder: ost.CommandEncoder) -> None:
+        for source, target in ((x, y), (y, x), (x, y)):
+            encoder.dispatch(kernel, weight, source, target, threads=64)
+
+    run = either.capture(chain).named(weight=weight).instantiate()
+    last = []
+    for buffer in (weight, other, y, other):
+        run.replay(weight=buffer).wait()
+        last.append(flags_of(fake, run)[-1])
+    assert last == [26, 26, 11, 26]
 
 
 def test_what_is_not_a_chain_is_not_launched_early(fake: Driver, device: ost.Device) -> None:

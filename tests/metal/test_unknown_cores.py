@@ -21,7 +21,7 @@ def device(cores: int | None) -> Device:
     return Device(MetalBackend(framework=replace(metal_sim.framework(PROFILES["apple"]), cores=lambda: cores)))
 
 
-@pytest.mark.parametrize(("cores", "groups"), [(None, 64), (2, 64), (40, 240)])
+@pytest.mark.parametrize(("cores", "groups"), [(None, 64), (2, 64), (40, 120)])
 def test_a_product_of_many_rows_runs_in_many_groups(private_environment: None, cores: int | None, groups: int) -> None:
     dev = device(cores)
     weight = np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH) % 7

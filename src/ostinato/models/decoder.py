@@ -126,6 +126,8 @@ class Decoder:
         self._one = _Scratch(device, config, 1, dtype)
         self._prompt: _Scratch | None = None
         self._logits = device.zeros(config.vocab_size, dtype)
+        self._largest = device.empty((ops.argmax_parts(config.vocab_size), 2), "uint32")
+        """Where the groups that choose a token leave the largest of their logits."""
         self._kept: list[tuple[Replayable, Buffer]] = []
         self.graph = self.captured()
         """The graph that is replayed for each token."""
@@ -433,7 +435,7 @@ class Decoder:
     def _most_likely(self, enc: CommandEncoder) -> None:
         """The most likely token, where the next replay reads it."""
         with enc.scope("argmax"):
-            ops.argmax(enc, self._logits, self._one.tokens)
+            ops.argmax(enc, self._logits, self._one.tokens, partial=self._largest)
 
     def _sample(self, enc: CommandEncoder) -> None:
         """A token that is drawn, where the next replay reads it."""

@@ -11,7 +11,9 @@ from .captured_constants import spell_out_captured_constants
 from .compound_literals import rewrite_designators
 from .conditionals import arm_conditionals
 from .declarations import Declarations
+from .early_reads import wait_of
 from .float_overloads import BFLOAT, HALF, add_float_overloads
+from .kernels import is_kernel
 from .lane_sites import mark_lanes
 from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
@@ -42,6 +44,7 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
     _widen_copies(syntax, rewriter)
+    _wait_inside(syntax, declarations, rewriter)
     for index, token in enumerate(syntax.tokens):
         if token.unroll and not rewriter.is_deleted(index):
             rewriter.before(index, f'_Pragma("{_unrolled(token.unroll)}") ')
@@ -49,6 +52,16 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
         # Globals of the source are in the program's namespace.
         if syntax.texts[index] == "::" and not _is_qualified(syntax, index) and not rewriter.is_deleted(index):
             rewriter.before(index, NAMESPACE)
+
+
+def _wait_inside(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    """A kernel that says where it waits for others does so there; the start of its time moves there too."""
+    for function in declarations.functions:
+        call = wait_of(syntax, function) if is_kernel(syntax, function) else None
+        if call is not None:
+            end = syntax.texts.index(";", call)
+            rewriter.delete(call, end)
+            rewriter.before(end, "__ost_sample.wait()")
 
 
 def _widen_copies(syntax: Syntax, rewriter: Rewriter) -> None:

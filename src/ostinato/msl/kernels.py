@@ -470,11 +470,19 @@ class Signatures:
         self._reflected: dict[tuple[str | int, ...], Argument | SharedArgument] = {}
 
     def of(
-        self, instance: KernelInstance, meets: bool, absent: Callable[[str], bool], unused: Collection[str] = ()
+        self,
+        instance: KernelInstance,
+        meets: bool,
+        absent: Callable[[str], bool],
+        unused: Collection[str] = (),
+        early: Collection[str] = (),
     ) -> Signature:
-        """The signature of a kernel, without the arguments whose guard is ``absent``; ``unused`` are marked so."""
+        """The signature of a kernel, without the arguments whose guard is ``absent``.
+
+        ``unused`` and ``early`` are the names of arguments that are marked so.
+        """
         reflected = [
-            replace(self._argument(parameter), used=False) if parameter.name in unused else self._argument(parameter)
+            self._marked(self._argument(parameter), unused, early)
             for parameter in instance.parameters
             if parameter.role != "thread" and (parameter.guard is None or not absent(parameter.guard))
         ]
@@ -489,6 +497,16 @@ class Signatures:
             instance.token.file,
             instance.token.line,
         )
+
+    @staticmethod
+    def _marked(
+        argument: Argument | SharedArgument, unused: Collection[str], early: Collection[str]
+    ) -> Argument | SharedArgument:
+        if argument.name in unused:
+            argument = replace(argument, used=False)
+        if argument.name in early and isinstance(argument, Argument):
+            argument = replace(argument, early=True)
+        return argument
 
     def _argument(self, parameter: Parameter) -> Argument | SharedArgument:
         key: tuple[str | int, ...] = (parameter.name, parameter.index, parameter.role)

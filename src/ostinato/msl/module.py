@@ -31,6 +31,7 @@ from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
 from .declarations import Declarations, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
+from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
 from .files_read import FilesRead
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
@@ -398,7 +399,8 @@ class Module:
         signatures = {}
         for instance in instances:
             unused = use.unused(instance) if use is not None and instance.name not in native else ()
-            kernel_signature = self._reflection.of(instance, self._meets(instance), absent, unused)
+            early = early_reads(self._syntax, instance.function) if instance.name not in native else ()
+            kernel_signature = self._reflection.of(instance, self._meets(instance), absent, unused, early)
             if given is not None:
                 refuse_shared_indices(instance, kernel_signature.arguments)
             signatures[instance.name] = kernel_signature

@@ -65,6 +65,8 @@ class Argument:
     """The fields of a struct; None for other types, and where only the compiler knows them."""
     used: bool = True
     """False if the kernel surely never uses it, with its function constants; then it may stay unbound."""
+    early: bool = False
+    """Whether the kernel may read it before it waits for other dispatches (`early_reads`)."""
 
     def __str__(self) -> str:
         pointer = "*" if self.kind == "buffer" else ""

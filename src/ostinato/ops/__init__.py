@@ -28,7 +28,7 @@ from .norms import add_rms_norm, rms_norm, rms_norm_mul
 from .packed import Packed, Rounded, matmul_packed, pack_blocks, round_rows
 from .pointwise import add, cast, gelu, mul, scalar_mul, sigmoid_mul, silu_mul, silu_mul_halves, softcap, weighted_sum
 from .quantised import embedding_blocks, expert_lists, expert_matmul, matmul_blocks, matvec_blocks
-from .selection import argmax, moe_route, sample_top_p, serial_topk, softmax
+from .selection import argmax, argmax_parts, moe_route, sample_top_p, serial_topk, softmax
 
 __all__ = [
     "FORMATS",
@@ -39,6 +39,7 @@ __all__ = [
     "add_rms_norm",
     "affine_format",
     "argmax",
+    "argmax_parts",
     "attention_parts",
     "cast",
     "embedding",

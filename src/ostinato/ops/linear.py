@@ -37,9 +37,9 @@ _SPLITS = (1, 2, 4, 8)
 _FLIGHTS = (4, 8)
 _ENOUGH_SIMDGROUPS = 8192
 """Fewer do not fill a GPU; then several share a row."""
-_GROUPS_A_WORKER = 6
+_GROUPS_A_WORKER = 3
 """Every group stages its own copy of x, so there are no more groups than run concurrently."""
-_GROUPS_TRIED = (6, 2, 3, 4, 8, 12, 16)
+_GROUPS_TRIED = (3, 2, 4, 6, 8, 12, 16)
 _FEWEST_GROUPS = 64
 """Lower limit of groups, for devices that report a single worker because their number of cores is unknown."""
 _MOST_STAGED = 65536

@@ -29,6 +29,8 @@ MOST_EXPERTS = 1024
 MOST_CHOSEN = 64
 _KEPT = {1: 16, 4: 16, 8: 32}
 """Elements of a row that a thread of the softmax for GPUs keeps in registers, by how many it reads at a time."""
+_PART_OF_ROW = 2048
+"""Elements of a long row that a group of `argmax` takes."""
 
 
 def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
@@ -52,25 +54,42 @@ def softmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
     )
 
 
-def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer) -> None:
-    """out[row] = the index of the largest element of each row of x, the first of equal ones. `out` is uint32."""
+def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer, *, partial: Buffer | None = None) -> None:
+    """out[row] = the index of the largest element of each row of x, the first of equal ones. `out` is uint32.
+
+    With `partial`, uint32 of shape [`argmax_parts` of the width, 2], several groups of a GPU share a single row.
+    """
     ending = type_ending("argmax", x)
     check_dtype("argmax", "places", out, np.uint32)
     if x.size % out.size:
         raise ArgumentError(f"argmax: {x!r} does not divide into rows for {out!r}")
     width = x.size // out.size
+    if partial is not None:
+        check_dtype("argmax", "partial", partial, np.uint32)
+        check_size("argmax", "partial", partial, 2 * argmax_parts(width))
+        check_size("argmax", "places", out, 1)
     arguments: list[Any] = [x, out, width]
-    if not prefers_plain(encoder):
+    plain = prefers_plain(encoder)
+    if not plain:
         arguments.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
-    encoder.dispatch(
-        find(encoder, "selection" if prefers_plain(encoder) else "largest", f"argmax_{ending}"),
-        *arguments,
-        groups=out.size,
-        group_size=_threads(width),
-        bytes_read=x.nbytes,
-        bytes_written=out.nbytes,
-        flops=x.size,
-    )
+    cost = {"bytes_read": x.nbytes, "flops": x.size}
+    if plain or partial is None:
+        kernel = find(encoder, "selection" if plain else "largest", f"argmax_{ending}")
+        encoder.dispatch(
+            kernel, *arguments, groups=out.size, group_size=_threads(width), bytes_written=out.nbytes, **cost
+        )
+        return
+    arguments[1], parts = partial, argmax_parts(width)
+    kernel = find(encoder, "largest", f"argmax_part_{ending}")
+    each = {"groups": parts, "group_size": _PART_OF_ROW // 8}
+    encoder.dispatch(kernel, *arguments, _PART_OF_ROW, **each, bytes_written=partial.nbytes, **cost)
+    join = find(encoder, "largest", "argmax_join")
+    encoder.dispatch(join, partial, out, parts, groups=1, group_size=32, bytes_read=partial.nbytes, bytes_written=4)
+
+
+def argmax_parts(width: int) -> int:
+    """Into how many parts `argmax` splits a row."""
+    return -(-width // _PART_OF_ROW)
 
 
 def moe_route(

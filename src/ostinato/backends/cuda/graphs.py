@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from ...base.locks import ForkLock
 from ...ir.command_list import CommandList
+from ...ir.early_reads import early_dispatches
 from .. import records
 from ..protocol import Memory
 from . import launches
@@ -53,7 +54,7 @@ _ROOTS = 32
 class _Node:
     """A launch, or an empty node that joins many edges."""
 
-    __slots__ = ("blocks", "dependent", "index", "launch", "params", "predecessors")
+    __slots__ = ("blocks", "dependent", "index", "launch", "params", "predecessors", "waits_inside")
 
     def __init__(self, index: int, predecessors: list[int], launch: Launch | None, params: bytes) -> None:
         self.index = index
@@ -62,6 +63,7 @@ class _Node:
         self.params = params
         self.blocks = 0 if launch is None else launch.blocks
         self.dependent = False
+        self.waits_inside = False
 
 
 class NativeGraph:
@@ -90,7 +92,7 @@ class NativeGraph:
         self._is_inner = {other for node in self._nodes for other in node.predecessors}
         self._ends_early = False
         if backend.dependent_launch:
-            self._link(_SMALL * backend.capabilities.workers)
+            self._link(_SMALL * backend.capabilities.workers, early_dispatches(commands.commands))
         self.executable = self._build(sampled=False)
         self._sampled: int = 0
         self._pairs: tuple[Memory, Memory, np.ndarray] | None = None  # block, table, and where each command's begin
@@ -104,13 +106,17 @@ class NativeGraph:
         """Note that a launch has failed."""
         self.ring.fields.uneven = 1
 
-    def _link(self, most_blocks: int) -> None:
-        """Mark the nodes that are launched while their only predecessor (for roots, the first node) still runs."""
+    def _link(self, most_blocks: int, early: Collection[int]) -> None:
+        """Mark the nodes that are launched while their only predecessor (for roots, the first node) still runs.
+
+        Those of the commands in `early` wait where their kernels say, the others when they begin.
+        """
         small = [node.launch is not None and node.blocks <= most_blocks for node in self._nodes]
         few_roots = sum(not node.predecessors for node in self._nodes) <= _ROOTS
         for node, is_small in zip(self._nodes, small, strict=True):
             node.dependent = is_small and len(node.predecessors) < 2 and all(small[at] for at in node.predecessors)
             node.dependent &= few_roots or bool(node.predecessors)
+            node.waits_inside = bool(node.predecessors) and node.index in early
         leaves = self._leaves()
         self._ends_early = len(leaves) < 2 and all(small[at] for at in leaves)
 
@@ -206,7 +212,10 @@ class NativeGraph:
             if False in self._native_nodes:  # its addresses may have changed
                 arguments = self._native_nodes[False].arguments(node.index, len(params))
                 ctypes.memmove(ctypes.addressof(params) + launches.HEAD.size, arguments, len(arguments))
-            flags = (launches.WAITS if node.dependent else 0) | (launches.RELEASES if at in releases else 0)
+            waits = launches.WAITS_INSIDE if node.waits_inside else launches.WAITS
+            # Behind the roots, kernels start when the values of the replay are there: some read them before they wait.
+            release = launches.RELEASES if node.predecessors else launches.RELEASES_LATE
+            flags = (waits if node.dependent else 0) | (release if at in releases else 0)
             launches.add_flags(params, flags)
             functions = Functions.from_address(node.launch.entry)
             if sampled and self._pairs is not None:

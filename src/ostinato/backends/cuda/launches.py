@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("=9I12x4IQQ")
 NODE_AT, FLAGS_AT, MASK_AT, SAMPLES_AT = 36, 48, 60, 64
-WAITS, RELEASES, OWN_SLOTS, ONE_ROW = 1, 2, 4, 8
+WAITS, RELEASES, OWN_SLOTS, ONE_ROW, WAITS_INSIDE, RELEASES_LATE = 1, 2, 4, 8, 16, 32
 """Flags: the kernel waits for its predecessor; its successor may start early; every warp has its own pair of times; the
 grid has one row."""
 

@@ -22,16 +22,18 @@ _ERROR = re.compile(
 )
 
 # <ostinato> in plain Metal, as in docs/kernels.md.
-_DOT = """#include <metal_stdlib>
+_OWN = """#include <metal_stdlib>
 #ifndef __OSTINATO__
 namespace ostinato {
 template <typename A> inline int dot_add(metal::vec<A, 4> a, metal::char4 b, int sum) {
     const metal::int4 products = metal::int4(a) * metal::int4(b);
     return sum + products.x + products.y + products.z + products.w;
 }
+template <typename... T> inline void wait_for_all_but(T...) {}
 }
 #endif
 """
+_OWN_NAMES = ("dot_add", "wait_for_all_but")
 # NumPy's names of scalars: Metal's name of the type, and how a function constant of it is packed.
 _TYPES = {
     "bool": ("Bool", "?"), "int8": ("Char", "b"), "uint8": ("UChar", "B"), "int16": ("Short", "h"),
@@ -86,7 +88,7 @@ class Compiler:
     def _library(self, module: Module) -> Any:
         options = self._metal.MTLCompileOptions.alloc().init()
         options.setFastMathEnabled_(self._fast_math)
-        text = f"{_DOT}{module.source}" if "dot_add" in module.source else module.source
+        text = f"{_OWN}{module.source}" if any(name in module.source for name in _OWN_NAMES) else module.source
         library, error = self._device.newLibraryWithSource_options_error_(text, options, None)
         if library is None:
             raise module.placed(_failure(error_text(error)))

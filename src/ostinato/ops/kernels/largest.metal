@@ -1,5 +1,5 @@
-// The index of the largest element of each row, for a GPU, with few long rows. The kernel for CPUs is in
-// selection.metal.
+// The index of the largest element of each row, for a GPU, with few long rows: `argmax` takes a group for each row,
+// `argmax_part` several for a single one, whose results `argmax_join` joins. The kernel for CPUs is in selection.metal.
 
 #include <metal_stdlib>
 using namespace metal;
@@ -43,7 +43,31 @@ inline void take_fours(device const vec<T, 4> *parts, uint count, uint member, u
     }
 }
 
-/// out[row] = the index of the row's largest element. With `fours`, rows start at multiples of four elements.
+// The largest element of a group's `width` elements from `line` on, in the first simdgroup's lanes. With `fours`, they start
+// at a multiple of four elements.
+#define TAKE_OF_GROUP(line, width)                                                                                    \
+    threadgroup float values[MOST_SIMDGROUPS];                                                                        \
+    threadgroup uint places[MOST_SIMDGROUPS];                                                                         \
+    float largest = -INFINITY;                                                                                        \
+    uint place = NOWHERE, done = 0;                                                                                   \
+    if (fours) {                                                                                                      \
+        take_fours<T>((device const vec<T, 4> *)line, width / 4, member, members, largest, place);                    \
+        done = width / 4 * 4;                                                                                         \
+    }                                                                                                                 \
+    for (uint at = done + member; at < width; at += members) { take(largest, place, float(line[at]), at); }           \
+    take_of_simdgroup(largest, place);                                                                                \
+    if (lane == 0) {                                                                                                  \
+        values[simdgroup] = largest;                                                                                  \
+        places[simdgroup] = place;                                                                                    \
+    }                                                                                                                 \
+    threadgroup_barrier(mem_flags::mem_threadgroup);                                                                  \
+    if (simdgroup == 0) {                                                                                             \
+        largest = lane < simdgroups ? values[lane] : -INFINITY;                                                       \
+        place = lane < simdgroups ? places[lane] : NOWHERE;                                                           \
+        take_of_simdgroup(largest, place);                                                                            \
+    }
+
+/// out[row] = the index of the row's largest element.
 template <typename T>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)]], constant uint &width [[buffer(2)]],
@@ -51,33 +75,46 @@ kernel void argmax(device const T *x [[buffer(0)]], device uint *out [[buffer(1)
                    uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
                    uint simdgroup [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]],
                    uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup float values[MOST_SIMDGROUPS];
-    threadgroup uint places[MOST_SIMDGROUPS];
     device const T *line = x + ulong(row) * width;
+    TAKE_OF_GROUP(line, width)
+    if (member == 0) { out[row] = place == NOWHERE ? 0 : place; }
+}
+
+/// partial[part] = the bits of the largest of `each` elements, and its index.
+template <typename T>
+[[max_total_threads_per_threadgroup(MOST_THREADS)]]
+kernel void argmax_part(device const T *x [[buffer(0)]], device uint2 *partial [[buffer(1)]],
+                        constant uint &width [[buffer(2)]], constant uint &fours [[buffer(3)]],
+                        constant uint &each [[buffer(4)]], uint part [[threadgroup_position_in_grid]],
+                        uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
+                        uint simdgroup [[simdgroup_index_in_threadgroup]],
+                        uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+    const uint begin = min(part * each, width), count = min(each, width - begin);
+    device const T *line = x + begin;
+    TAKE_OF_GROUP(line, count)
+    if (member == 0) { partial[part] = uint2(as_type<uint>(largest), place == NOWHERE ? NOWHERE : begin + place); }
+}
+
+/// out = the index of the largest of all parts; one simdgroup.
+kernel void argmax_join(device const uint2 *partial [[buffer(0)]], device uint *out [[buffer(1)]],
+                        constant uint &parts [[buffer(2)]], uint lane [[thread_index_in_simdgroup]]) {
     float largest = -INFINITY;
-    uint place = NOWHERE, done = 0;
-    if (fours) {
-        take_fours<T>((device const vec<T, 4> *)line, width / 4, member, members, largest, place);
-        done = width / 4 * 4;
+    uint place = NOWHERE;
+    for (uint part = lane; part < parts; part += 32) {
+        const uint2 found = partial[part];
+        take(largest, place, as_type<float>(found.x), found.y);
     }
-    for (uint at = done + member; at < width; at += members) { take(largest, place, float(line[at]), at); }
     take_of_simdgroup(largest, place);
-    if (lane == 0) {
-        values[simdgroup] = largest;
-        places[simdgroup] = place;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (simdgroup == 0) {
-        largest = lane < simdgroups ? values[lane] : -INFINITY;
-        place = lane < simdgroups ? places[lane] : NOWHERE;
-        take_of_simdgroup(largest, place);
-        if (lane == 0) { out[row] = place == NOWHERE ? 0 : place; }
-    }
+    if (lane == 0) { *out = place == NOWHERE ? 0 : place; }
 }
 
 #define INSTANCE(T)                                                                                                   \
     template [[host_name("argmax_" #T)]] kernel void argmax<T>(device const T *, device uint *, constant uint &,      \
-                                                               constant uint &, uint, uint, uint, uint, uint, uint);
+                                                               constant uint &, uint, uint, uint, uint, uint, uint);  \
+    template [[host_name("argmax_part_" #T)]] kernel void argmax_part<T>(device const T *, device uint2 *,            \
+                                                                         constant uint &, constant uint &,            \
+                                                                         constant uint &, uint, uint, uint, uint,     \
+                                                                         uint, uint);
 
 INSTANCE(float)
 INSTANCE(half)

@@ -7,54 +7,13 @@
 //
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 
-#include <metal_stdlib>
-using namespace metal;
+#include "parts.h"
+#include <ostinato>
 
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 8;
 constant constexpr uint KEPT = 4;         // parts of 16 bytes of x that a thread holds
 constant constexpr uint KEPT_NORMED = 2;  // the same for normalised x
-
-// The product of the elements in 16 bytes of two rows.
-template <typename T> inline float product_of_16_bytes(uint4 a, uint4 b);
-template <> inline float product_of_16_bytes<float>(uint4 a, uint4 b) {
-    return dot(as_type<float4>(a), as_type<float4>(b));
-}
-inline float product_of_halves(uint a, uint b) { return dot(float2(as_type<half2>(a)), float2(as_type<half2>(b))); }
-template <> inline float product_of_16_bytes<half>(uint4 a, uint4 b) {
-    return (product_of_halves(a.x, b.x) + product_of_halves(a.y, b.y)) +
-           (product_of_halves(a.z, b.z) + product_of_halves(a.w, b.w));
-}
-inline float product_of_bfloats(uint a, uint b) {
-    return as_type<float>(a << 16) * as_type<float>(b << 16) +
-           as_type<float>(a & 0xffff0000) * as_type<float>(b & 0xffff0000);
-}
-template <> inline float product_of_16_bytes<bfloat>(uint4 a, uint4 b) {
-    return (product_of_bfloats(a.x, b.x) + product_of_bfloats(a.y, b.y)) +
-           (product_of_bfloats(a.z, b.z) + product_of_bfloats(a.w, b.w));
-}
-
-// The elements in 16 bytes of two rows multiplied, and scaled, and rounded once.
-template <typename T> inline uint4 scaled_16_bytes(uint4 a, uint4 b, float scale);
-template <> inline uint4 scaled_16_bytes<float>(uint4 a, uint4 b, float scale) {
-    return as_type<uint4>(as_type<float4>(a) * scale * as_type<float4>(b));
-}
-inline uint scaled_halves(uint a, uint b, float scale) {
-    return as_type<uint>(half2(float2(as_type<half2>(a)) * scale * float2(as_type<half2>(b))));
-}
-template <> inline uint4 scaled_16_bytes<half>(uint4 a, uint4 b, float scale) {
-    return uint4(scaled_halves(a.x, b.x, scale), scaled_halves(a.y, b.y, scale), scaled_halves(a.z, b.z, scale),
-                 scaled_halves(a.w, b.w, scale));
-}
-inline uint scaled_bfloats(uint a, uint b, float scale) {
-    const bfloat low = bfloat(as_type<float>(a << 16) * scale * as_type<float>(b << 16));
-    const bfloat high = bfloat(as_type<float>(a & 0xffff0000) * scale * as_type<float>(b & 0xffff0000));
-    return uint(as_type<ushort>(low)) | uint(as_type<ushort>(high)) << 16;
-}
-template <> inline uint4 scaled_16_bytes<bfloat>(uint4 a, uint4 b, float scale) {
-    return uint4(scaled_bfloats(a.x, b.x, scale), scaled_bfloats(a.y, b.y, scale), scaled_bfloats(a.z, b.z, scale),
-                 scaled_bfloats(a.w, b.w, scale));
-}
 
 // The parts of a row that a lane reads at a time: every `stride`-th, from the part `at` on. Beyond the end of the row
 // the last part is read again, which `products` does not count.
@@ -94,7 +53,7 @@ inline void load_parts(device const uint4 *row, uint at, uint stride, uint parts
         const uint parts = width / (16 / sizeof(T));                                                                  \
         for (uint at = first; at < parts; at += FLIGHT * stride) {                                                    \
             if (at != first) {                                                                                        \
-                load_parts<FLIGHT>((device const uint4 *)row, at, stride, parts, loaded);                             \
+                load_parts<FLIGHT>(in_parts(row), at, stride, parts, loaded);                             \
             }                                                                                                         \
             sum += products<T, FLIGHT>(loaded, (space const uint4 *)x, at, stride, parts);                            \
         }                                                                                                             \
@@ -134,51 +93,55 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 #define LOAD_ROW(base)                                                                                                \
     if (aligned && base < rows) {                                                                                     \
         device const T *next = row_of(matrix, ROW(base + mine), rows, width);                                              \
-        load_parts<FLIGHT>((device const uint4 *)next, first, stride, parts, loaded);                                 \
+        load_parts<FLIGHT>(in_parts(next), first, stride, parts, loaded);                                 \
     }
 
-// Stages x in threadgroup memory. A thread's loads of it are issued before those of the first row.
+// Loads a thread's part of x, and stages x in threadgroup memory.
+#define LOAD_X(from)                                                                                                  \
+    device const uint4 *given = in_parts(from);                                                         \
+    uint4 kept[KEPT];                                                                                                 \
+    if (staged && aligned) {                                                                                          \
+        for (uint step = 0; step < KEPT; ++step) {                                                                    \
+            kept[step] = given[min(member + step * members, parts - 1)];                                              \
+        }                                                                                                             \
+    }
 #define STAGE_X(from)                                                                                                 \
-    {                                                                                                                 \
-        device const uint4 *given = (device const uint4 *)(from);                                                     \
-        uint4 kept[KEPT];                                                                                             \
-        if (staged && aligned) {                                                                                      \
-            for (uint step = 0; step < KEPT; ++step) {                                                                \
-                kept[step] = given[min(member + step * members, parts - 1)];                                          \
+    if (staged && aligned) {                                                                                          \
+        for (uint step = 0; step < KEPT; ++step) {                                                                    \
+            if (member + step * members < parts) {                                                                    \
+                room[member + step * members] = kept[step];                                                           \
             }                                                                                                         \
         }                                                                                                             \
-        LOAD_ROW(group * each)                                                                                        \
-        if (staged && aligned) {                                                                                      \
-            for (uint step = 0; step < KEPT; ++step) {                                                                \
-                if (member + step * members < parts) {                                                                \
-                    room[member + step * members] = kept[step];                                                       \
-                }                                                                                                     \
-            }                                                                                                         \
-            for (uint place = member + KEPT * members; place < parts; place += members) {                             \
-                room[place] = given[place];                                                                           \
-            }                                                                                                         \
-        } else if (staged) {                                                                                          \
-            for (uint place = member; place < width; place += members) {                                              \
-                own_x[place] = (from)[place];                                                                         \
-            }                                                                                                         \
+        for (uint place = member + KEPT * members; place < parts; place += members) {                                 \
+            room[place] = given[place];                                                                               \
         }                                                                                                             \
-        threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
+    } else if (staged) {                                                                                              \
+        for (uint place = member; place < width; place += members) {                                                  \
+            own_x[place] = (from)[place];                                                                             \
+        }                                                                                                             \
+    }                                                                                                                 \
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+
+#define LOAD_GAIN()                                                                                                   \
+    uint4 gain[KEPT_NORMED];                                                                                          \
+    if (aligned) {                                                                                                    \
+        for (uint step = 0; step < KEPT_NORMED; ++step) {                                                             \
+            gain[step] = in_parts(norm)[min(member + step * members, parts - 1)];                       \
+        }                                                                                                             \
     }
 
 // The same with normalised x: each group normalises x for itself.
 #define STAGE_NORMED_X()                                                                                              \
     {                                                                                                                 \
-        device const uint4 *given = (device const uint4 *)x;                                                          \
-        device const uint4 *gains = (device const uint4 *)norm;                                                       \
-        uint4 kept[KEPT_NORMED], gain[KEPT_NORMED];                                                                   \
+        device const uint4 *given = in_parts(x);                                                          \
+        device const uint4 *gains = in_parts(norm);                                                       \
+        uint4 kept[KEPT_NORMED];                                                                                      \
         float squares = 0.0f;                                                                                         \
         if (aligned) {                                                                                                \
             for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
                 kept[step] = given[min(member + step * members, parts - 1)];                                          \
-                gain[step] = gains[min(member + step * members, parts - 1)];                                          \
             }                                                                                                         \
         }                                                                                                             \
-        LOAD_ROW(group * each)                                                                                        \
         if (aligned) {                                                                                                \
             for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
                 const float own = product_of_16_bytes<T>(kept[step], kept[step]);                                     \
@@ -250,10 +213,12 @@ kernel void matvec(device const T *weight [[buffer(0)]], device const T *x [[buf
     PLACE_OF_LANE()
     const uint each = together, mine = line;
     device const T *matrix = weight;
-    // Loaded before its row, so that the two loads overlap. `out` may be the addend: no thread reads what
-    // another thread stores.
+    LOAD_ROW(group * each)
+    ostinato::wait_for_all_but(weight);
+    // `out` may be the addend: no thread reads what another thread stores.
     T next_addend = T(0);
     if (added && member < each && group * each + member < rows) { next_addend = addend[group * each + member]; }
+    LOAD_X(x)
     STAGE_X(x)
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH(x);
@@ -285,6 +250,9 @@ kernel void norm_matvec(device const T *weight [[buffer(0)]], device const T *x 
     PLACE_OF_LANE()
     const uint each = together, mine = line;
     device const T *matrix = weight;
+    LOAD_ROW(group * each)
+    LOAD_GAIN()
+    ostinato::wait_for_all_but(weight, norm);
     STAGE_NORMED_X()
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH_STAGED_X();
@@ -309,6 +277,9 @@ kernel void gated_matvec(device const T *weight [[buffer(0)]], device const T *x
     PLACE_OF_LANE()
     const uint each = together / 2, mine = line / 2;
     device const T *matrix = weight + ulong(line % 2) * rows * width;
+    LOAD_ROW(group * each)
+    ostinato::wait_for_all_but(weight);
+    LOAD_X(x)
     STAGE_X(x)
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH(x);
@@ -337,6 +308,9 @@ kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const
     PLACE_OF_LANE()
     const uint each = together / 2, mine = line / 2;
     device const T *matrix = weight + ulong(line % 2) * rows * width;
+    LOAD_ROW(group * each)
+    LOAD_GAIN()
+    ostinato::wait_for_all_but(weight, norm);
     STAGE_NORMED_X()
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH_STAGED_X();
@@ -374,6 +348,9 @@ kernel void qkv_matvec(device const T *weight [[buffer(0)]], device const T *x [
     const uint each = together / 2, mine = line / 2;
     device const T *matrix = weight + ulong(line % 2) * pairs * width;
     float next_frequency = frequencies[(group * each + member) % pairs];
+    LOAD_ROW(group * each)
+    LOAD_GAIN()
+    ostinato::wait_for_all_but(weight, norm, frequencies);
     STAGE_NORMED_X()
     for (uint base = group * each; base < results; base += groups * each) {
         const float own = PRODUCT_WITH_STAGED_X();
@@ -431,6 +408,8 @@ kernel void expert_matvec(device const T *weight [[buffer(0)]], device const T *
     device const T *from = x + ulong(slot / slots_per_x) * width;
     const uint each = together, mine = line;
     device const T *matrix = weight + ulong(expert) * rows * width;
+    LOAD_X(from)
+    LOAD_ROW(group * each)
     STAGE_X(from)
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH(from);
@@ -469,6 +448,8 @@ kernel void expert_gated_matvec(device const T *weight [[buffer(0)]], device con
     device const T *from = x + ulong(slot / slots_per_x) * width;
     const uint each = together / 2, mine = line / 2;
     device const T *matrix = weight + (ulong(expert) * 2 + line % 2) * rows * width;
+    LOAD_X(from)
+    LOAD_ROW(group * each)
     STAGE_X(from)
     for (uint base = group * each; base < rows; base += groups * each) {
         const float own = PRODUCT_WITH(from);

@@ -34,9 +34,21 @@ struct alignas(8) Head {
   ulonglong2 *samples;    // where the dispatch records its times: a pair of start and end per warp
   struct DeviceLog *log;  // for kernels that print
 };
-constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8;
+constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8, waits_inside = 16, releases_late = 32;
 static_assert(sizeof(Head) == 80, "the head is part of the contract with the driver");
 typedef Head Dispatch;
+
+// For dependent launches: allows the next kernel to be launched while this one runs, and waits for the previous one.
+OST_FN void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+OST_FN void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 }  // namespace __ost
 
@@ -48,10 +60,9 @@ namespace __ost {
 // With a dependent launch a kernel starts while the one before it still runs, and waits here. To wait costs a block half a
 // microsecond even when nothing is left to wait for, so only those do that were launched so.
 OST_FN void wait_for_predecessors(const Head &head) {
-#if __CUDA_ARCH__ >= 900
-  if (head.flags & releases) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  if (head.flags & waits) asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  if (head.flags & releases) release_next();
+  if (head.flags & waits) wait_for_last();
+  if (head.flags & releases_late) release_next();
 }
 
 // Where a block's group lies in the grid, clipped at the grid's edge. Blocks are numbered in one row, x fastest.

@@ -62,6 +62,7 @@ typedef _Float16 half;
 #include "dot_vector.h"
 #endif
 #include "dot.h"
+#include "waiting.h"
 #include "atomic_types.h"
 #include "atomic_cpu.h"
 #include "atomic.h"

@@ -110,6 +110,7 @@ template <class T> OST_FN constexpr T stateless() {
 #include "utility.h"
 #include "dot_cuda.h"
 #include "dot.h"
+#include "waiting.h"
 #include "atomic_types.h"
 #include "atomic_cuda.h"
 #include "atomic.h"

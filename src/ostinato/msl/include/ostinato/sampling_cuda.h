@@ -29,6 +29,12 @@ struct Sampled {
 
   OST_FN explicit Sampled(const Head &h) : head(h), begin(device_time()) {}
 
+  OST_FN void wait() {
+    if (!(head.flags & waits_inside)) return;
+    wait_for_last();
+    begin = device_time();
+  }
+
   OST_FN void end() {
     uint32_t lane;
     asm("mov.u32 %0, %laneid;" : "=r"(lane));
@@ -48,7 +54,12 @@ struct Sampled {
 #else
 
 struct Sampled {
-  OST_FN explicit Sampled(const Head &) {}
+  const Head &head;
+
+  OST_FN explicit Sampled(const Head &h) : head(h) {}
+  OST_FN void wait() {
+    if (head.flags & waits_inside) wait_for_last();
+  }
   OST_FN void end() {}
 };
 
