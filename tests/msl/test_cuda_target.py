@@ -23,7 +23,7 @@ OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "msl"
 MODULES = """address_spaces atomics divergence dot_add geometry_and_packing integers internals math matrices own_names scalars
 simdgroup_matrix spellings structs templates tensors thread_positions threadgroup_barriers threadgroup_memory unaligned
-vectors""".split()
+vectors waiting""".split()
 
 
 @pytest.fixture(scope="module")

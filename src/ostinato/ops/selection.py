@@ -72,7 +72,7 @@ def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer, *, partial: Buffer |
     plain = prefers_plain(encoder)
     if not plain:
         arguments.append(int(is_aligned(4 * x.dtype.itemsize, width * x.dtype.itemsize, x)))
-    cost = {"bytes_read": x.nbytes, "flops": x.size}
+    cost: dict[str, Any] = {"bytes_read": x.nbytes, "flops": x.size}
     if plain or partial is None:
         kernel = find(encoder, "selection" if plain else "largest", f"argmax_{ending}")
         encoder.dispatch(
@@ -81,7 +81,7 @@ def argmax(encoder: CommandEncoder, x: Buffer, out: Buffer, *, partial: Buffer |
         return
     arguments[1], parts = partial, argmax_parts(width)
     kernel = find(encoder, "largest", f"argmax_part_{ending}")
-    each = {"groups": parts, "group_size": _PART_OF_ROW // 8}
+    each: dict[str, Any] = {"groups": parts, "group_size": _PART_OF_ROW // 8}
     encoder.dispatch(kernel, *arguments, _PART_OF_ROW, **each, bytes_written=partial.nbytes, **cost)
     join = find(encoder, "largest", "argmax_join")
     encoder.dispatch(join, partial, out, parts, groups=1, group_size=32, bytes_read=partial.nbytes, bytes_written=4)

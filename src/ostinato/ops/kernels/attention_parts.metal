@@ -12,7 +12,7 @@
 // `partial` has, for each head and part, the sum of weighted values: [heads, parts, size]; after all of these the largest
 // score, as a logarithm to base 2, and the sum of weights: [heads, parts, 2]. A part without keys has the largest score −∞.
 
-#include <metal_stdlib>
+#include "parts.h"
 #include <metal_simdgroup_matrix>
 using namespace metal;
 
@@ -26,10 +26,7 @@ constant constexpr uint SLICES = 8;  // of the parts, when they are joined
 constant constexpr float LOG2_E = 1.4426950408889634f;
 #define EACH(i, count) _Pragma("clang loop unroll(full)") for (uint i = 0; i < count; ++i)
 
-// A row in words of 16 bytes, of which it begins at a multiple. The compiler relies on that with a value of this type, but not
-// where it sees a cast.
-template <typename T> inline device const uint4 *in_words(device const T *row) { return (device const uint4 *)row; }
-
+// As `in_parts`: what the compiler may rely on with a value of this type.
 inline device const float2 *in_pairs(device const float *row) { return (device const float2 *)row; }
 
 // The lane that holds the `pair`-th two elements of a tile's row.
@@ -72,8 +69,8 @@ kernel void attend_part(device const T *queries [[buffer(0)]], device const T *k
         return;
     }
     const ulong kept = ulong(kept_head) * capacity * (SIZE / 8) + pair;
-    device const uint4 *key_words = in_words(keys) + kept;
-    device const uint4 *value_words = in_words(values) + kept;
+    device const uint4 *key_words = in_parts(keys) + kept;
+    device const uint4 *value_words = in_parts(values) + kept;
 
     simdgroup_matrix<T, 8, 8> query[TILES];
     device const T *first = queries + ulong(first_head + min(pair * 2, here - 1)) * SIZE;

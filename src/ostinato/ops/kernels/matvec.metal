@@ -3,7 +3,8 @@
 // A simdgroup computes a row of the weights, or several share a row if there are few. If rows start at multiples of 16
 // bytes (`aligned`), lanes read 16 bytes at a time, with FLIGHT loads in flight. Every group stages x in threadgroup
 // memory if it fits (`staged`): loads of x from device memory would queue behind those of the weights, and cost as much
-// time. Groups take rows in turn, and load the next rows before the last are summed up.
+// time. Groups take rows in turn, and load the next rows before the last are summed up. The first rows are loaded before the
+// kernel waits for x, so that the memory is busy between dispatches.
 //
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 

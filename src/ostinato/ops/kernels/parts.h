@@ -23,22 +23,6 @@ template <> inline float product_of_16_bytes<bfloat>(uint4 a, uint4 b) {
            (product_of_bfloats(a.z, b.z) + product_of_bfloats(a.w, b.w));
 }
 
-// Adds the products of the elements in 16 bytes of two rows to two sums.
-template <typename T> inline float2 add_products(uint4 a, uint4 b, float2 sums);
-template <> inline float2 add_products<float>(uint4 a, uint4 b, float2 sums) {
-    const float4 left = as_type<float4>(a), right = as_type<float4>(b);
-    return fma(left.zw, right.zw, fma(left.xy, right.xy, sums));
-}
-template <> inline float2 add_products<half>(uint4 a, uint4 b, float2 sums) {
-    for (uint i = 0; i < 4; ++i) { sums = fma(float2(as_type<half2>(a[i])), float2(as_type<half2>(b[i])), sums); }
-    return sums;
-}
-inline float2 wide(uint both) { return float2(as_type<float>(both << 16), as_type<float>(both & 0xffff0000)); }
-template <> inline float2 add_products<bfloat>(uint4 a, uint4 b, float2 sums) {
-    for (uint i = 0; i < 4; ++i) { sums = fma(wide(a[i]), wide(b[i]), sums); }
-    return sums;
-}
-
 // The elements in 16 bytes of two rows multiplied, and scaled, and rounded once.
 template <typename T> inline uint4 scaled_16_bytes(uint4 a, uint4 b, float scale);
 template <> inline uint4 scaled_16_bytes<float>(uint4 a, uint4 b, float scale) {
