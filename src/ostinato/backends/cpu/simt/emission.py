@@ -30,6 +30,7 @@ from .code import (
 )
 from .flow import Flow
 from .private import Private
+from .records import find_records
 from .shapes import VARYING, Shape, Shapes, Spread, Uniform
 
 
@@ -64,6 +65,7 @@ class Emitter:
         self.regions = flow.regions(sorted(shapes.divergent, key=flow.order.index))
         masked = {name for region in self.regions for name in region.blocks}
         self._factors, self._sums = exchanges.products(function, masked)
+        self.records = find_records(function, shapes, types, private)
 
     def _find_uses(self) -> tuple[set[str], set[str]]:
         """The values that are used in other blocks than their own, and those used behind loops that lanes leave."""
@@ -386,6 +388,16 @@ class Emitter:
         known = dict(self._scalars), dict(self._vectors), dict(self._written), dict(self._places)
         yield
         self._scalars, self._vectors, self._written, self._places = known
+
+    @contextmanager
+    def helper(self, heading: str) -> Iterator[None]:
+        """What is written inside this context is the body of a function."""
+        lines, self.lines = self.lines, []
+        with self.aside():
+            self.forget()
+            yield
+        self.helpers[heading] = tuple(line.strip() for line in self.lines)
+        self.lines = lines
 
     def keep_phis(self, block: Block) -> None:
         """The values of the phis of a block that has begun."""

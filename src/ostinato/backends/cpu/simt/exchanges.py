@@ -27,6 +27,7 @@ from .code import (
     wide,
 )
 from .shapes import Spread, Uniform
+from .turning import joined
 
 if TYPE_CHECKING:
     from .emission import Emitter
@@ -275,18 +276,6 @@ def _product() -> tuple[str, ...]:
     return (*lines, "ret void")
 
 
-def _joined(emitter: Emitter, rows: list[str], type_: str, width: int) -> str:
-    while len(rows) > 1:
-        kind = f"<{width} x {type_}>"
-        places = _indices(list(range(2 * width)))
-        rows = [
-            emitter.new(f"shufflevector {kind} {first}, {kind} {second}, {places}")
-            for first, second in zip(rows[::2], rows[1::2], strict=True)
-        ]
-        width *= 2
-    return rows[0]
-
-
 def _rows_at(emitter: Emitter, pointer: Operand, stride: Operand, size: int) -> list[str] | None:
     """The addresses of the eight rows; None unless they are the same for all lanes."""
     if not (isinstance(emitter.shape(pointer), Uniform) and isinstance(emitter.shape(stride), Uniform)):
@@ -329,7 +318,7 @@ def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
     rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None
     if rows is not None:
         loaded = [emitter.new(f"load <{_SIDE} x {type_}>, ptr {row}, align {size}") for row in rows]
-        tile = _joined(emitter, loaded, type_, _SIDE)
+        tile = joined(emitter, loaded, type_, _SIDE)
         if turned:
             kind = tile_type(made.type)
             tile = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")

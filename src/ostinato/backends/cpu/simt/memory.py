@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .code import EVERYONE, LANES, MASK, Instruction, Operand, parts_of, scalar_text, suffix, wide
+from .records import WORD, Field, Record
 from .shapes import Spread, Uniform
+from .turning import turned
 from .vectors import one_by_one
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ def write_load(emitter: Emitter, made: Instruction) -> None:
             text = f"load {made.type}, ptr {emitter.scalar(pointer)}, align {made.align}"
         emitter.keep_scalar(made.result, made.type, emitter.new(text))
         return
+    record = emitter.records.get(made.result)
+    if record is not None:
+        if made is record.loads[0]:
+            _write_record(emitter, record)
+        return
     parts = parts_of(made.type)
     step = emitter.types.size(parts[0])
     distance = step * emitter.private.scale(pointer.value)
@@ -48,28 +56,103 @@ def _as_stored(emitter: Emitter, name: str, type_: str, values: list[str]) -> li
 
 def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int) -> str:
     shape = emitter.shape(pointer)
-    size = emitter.types.size(type_)
     stored = "i8" if type_ == "i1" else type_
     if isinstance(shape, Spread):
         offsets = [offset + extra for offset in shape.offsets]
-        start = min(offsets)
-        base = emitter.base(pointer)
-        if [offset - offsets[0] for offset in offsets] == [size * lane for lane in range(LANES)]:
-            address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
-            if emitter.mask is None:
-                return _from_stored(emitter, type_, emitter.new(f"load {wide(stored)}, ptr {address}, align {align}"))
-            if size >= _MASKED_BYTES:
-                return _from_stored(emitter, type_, _masked_load(emitter, stored, address, align))
-        count = (max(offsets) - start) // size + 1
-        if emitter.mask is None and count <= _WIDEST_WINDOW and all((o - start) % size == 0 for o in offsets):
-            address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
-            window = f"<{count} x {stored}>"
-            value = emitter.new(f"load {window}, ptr {address}, align {align}")
-            places = ", ".join(f"i32 {(offset - start) // size}" for offset in offsets)
-            picked = emitter.new(f"shufflevector {window} {value}, {window} poison, <{LANES} x i32> <{places}>")
-            return _from_stored(emitter, type_, picked)
+        value = _read_spread(emitter, stored, emitter.base(pointer), offsets, align)
+        if value is not None:
+            return _from_stored(emitter, type_, value)
     addresses = _moved(emitter, emitter.vector(pointer)[0], extra)
     return _from_stored(emitter, type_, gather(emitter, stored, addresses))
+
+
+def _read_spread(emitter: Emitter, type_: str, base: str, offsets: list[int], align: int) -> str | None:
+    """What lanes read at known distances; None if some lanes do not read and the others not next to each other."""
+    size, start = emitter.types.size(type_), min(offsets)
+    address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
+    if offsets == [offsets[0] + size * lane for lane in range(LANES)]:
+        if emitter.mask is None:
+            return emitter.new(f"load {wide(type_)}, ptr {address}, align {align}")
+        return _masked_load(emitter, type_, address, align) if size >= _MASKED_BYTES else None
+    if emitter.mask is not None:
+        return None
+    # Halves are moved as integers: of halves the compiler makes moves of single elements.
+    moved = f"i{8 * size}" if type_ in ("half", "bfloat") else type_
+    count = (max(offsets) - start) // size + 1
+    if count <= _WIDEST_WINDOW and all((offset - start) % size == 0 for offset in offsets):
+        places = [(offset - start) // size for offset in offsets]
+        read = emitter.new(f"load <{count} x {moved}>, ptr {address}, align {align}")
+    else:
+        distinct = sorted(set(offsets))
+        count, places = len(distinct), [distinct.index(offset) for offset in offsets]
+        read = "poison"
+        for place, offset in enumerate(distinct):
+            one = emitter.once(f"getelementptr i8, ptr {base}, i64 {offset}")
+            one = emitter.new(f"load {moved}, ptr {one}, align {align}")
+            read = emitter.new(f"insertelement <{count} x {moved}> {read}, {moved} {one}, i32 {place}")
+    kind = f"<{count} x {moved}>"
+    indices = ", ".join(f"i32 {place}" for place in places)
+    picked = emitter.new(f"shufflevector {kind} {read}, {kind} poison, <{LANES} x i32> <{indices}>")
+    return picked if moved == type_ else emitter.new(f"bitcast {wide(moved)} {picked} to {wide(type_)}")
+
+
+def _write_record(emitter: Emitter, record: Record) -> None:
+    """All loads of a record."""
+    words: dict[int, str] = {}
+    for place, count in record.chunks:
+        vectors = _read_words(emitter, record.loads[0].operands[0], place - record.start, count)
+        words |= {place + WORD * word: vector for word, vector in enumerate(vectors)}
+    for load, fields in zip(record.loads, record.fields, strict=True):
+        values = [_field(emitter, one, words) for one in fields]
+        emitter.keep_vector(load.result, load.type, _as_stored(emitter, load.result, load.type, values))
+
+
+def _read_words(emitter: Emitter, pointer: Operand, by: int, count: int) -> list[str]:
+    """So many words that follow each other in each lane, `by` bytes from where an address points."""
+    if count == 1:
+        return [_read(emitter, "i32", pointer, by, 1)]
+    shape = emitter.shape(pointer)
+    if isinstance(shape, Spread) and emitter.mask is None:
+        base, places = emitter.base(pointer), [offset + by for offset in shape.offsets]
+        adjoining = all(after - before == count * WORD for before, after in zip(places[::2], places[1::2], strict=True))
+        return turned(
+            emitter, count, lambda lane: emitter.once(f"getelementptr i8, ptr {base}, i64 {places[lane]}"), adjoining
+        )
+    addresses = _active(emitter, _moved(emitter, emitter.vector(pointer)[0], by))
+    if emitter.mask is None:
+        return _turned_at(emitter, addresses, count)
+    # As a function, as in `gather_all`.
+    function, kind = f"__ost_words_{count}", f"[{count} x {wide('i32')}]"
+    with emitter.helper(f"void @{function}(ptr %from, ptr %result)"):
+        read = _turned_at(emitter, emitter.new(f"load {wide('ptr')}, ptr %from"), count)
+        for word, vector in enumerate(read):
+            emitter.line(f"store {wide('i32')} {vector}, ptr {_word_of(emitter, '%result', word)}")
+        emitter.line("ret void")
+    result = emitter.slot(f"%words.{count}", kind)
+    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, 'ptr', addresses)}, ptr {result})")
+    return [emitter.new(f"load {wide('i32')}, ptr {_word_of(emitter, result, word)}") for word in range(count)]
+
+
+def _word_of(emitter: Emitter, words: str, number: int) -> str:
+    return emitter.once(f"getelementptr {wide('i32')}, ptr {words}, i64 {number}")
+
+
+def _turned_at(emitter: Emitter, addresses: str, count: int) -> list[str]:
+    kind = wide("ptr")
+    return turned(emitter, count, lambda lane: emitter.once(f"extractelement {kind} {addresses}, i32 {lane}"), False)
+
+
+def _field(emitter: Emitter, one: Field, words: Mapping[int, str]) -> str:
+    """The part of a record that lies in one of these words."""
+    at = next(at for at in words if at <= one.at and one.end <= at + WORD)
+    value, kind, bits = words[at], wide("i32"), 8 * one.size
+    if one.at > at:
+        value = emitter.once(f"lshr {kind} {value}, {emitter.splat('i32', str(8 * (one.at - at)))}")
+    if one.size < WORD:
+        value = emitter.once(f"trunc {kind} {value} to {wide(f'i{bits}')}")
+    if one.type[0] != "i":
+        value = emitter.once(f"bitcast {wide(f'i{bits}')} {value} to {wide(one.type)}")
+    return _from_stored(emitter, one.type, value)
 
 
 def gather(emitter: Emitter, type_: str, addresses: str) -> str:
@@ -122,7 +205,7 @@ def _active(emitter: Emitter, addresses: str) -> str:
     """The addresses of active lanes, and for the others that of a spare place."""
     if emitter.mask is None:
         return addresses
-    spare = emitter.splat("ptr", emitter.slot("%spare", "[16 x i8], align 16"))
+    spare = emitter.splat("ptr", emitter.slot("%spare", "[32 x i8], align 32"))
     return emitter.chosen(emitter.mask, wide("ptr"), addresses, spare)
 
 
