@@ -26,6 +26,12 @@ kernel void squared(device const bfloat2 *x, device float *out, uint id [[thread
     simdgroup_store(square, out + id / 32 * 64, 8);
 }
 
+kernel void halved(device const float *x, device ushort4 *out, uint id [[thread_position_in_grid]]) {
+    simdgroup_matrix<float, 8, 8> matrix;
+    simdgroup_load(matrix, x + id / 32 * 64, 8);
+    out[id] = as_type<ushort4>(matrix.thread_elements());
+}
+
 kernel void parted(device uint *x, device const uint *places, uint id [[thread_position_in_grid]],
                    uint lane [[thread_index_in_simdgroup]]) {
     uint sum = 0;
@@ -57,6 +63,16 @@ def test_the_elements_of_a_bfloat_matrix_are_read_from_memory(dev: ost.Device) -
     for part in range(2):
         matrices[IDS // 32, row, column + part] = elements[:, part]
     np.testing.assert_array_equal(out.numpy(), matrices @ matrices)
+
+
+def test_the_elements_of_a_matrix_are_taken_apart(dev: ost.Device) -> None:
+    """Not element by element, as in casts between elements of one width."""
+    elements, out = np.random.default_rng(1).random((2, 8, 8), np.float32), dev.zeros((64, 4), np.uint16)
+    _run(dev, "halved", dev.array(elements), out)
+    lane = IDS % 32
+    row, column = (lane >> 2 & 4) + (lane >> 1 & 3), (lane >> 2 & 2) * 2 + (lane & 1) * 2
+    expected = np.stack([elements[IDS // 32, row, column + part] for part in range(2)], axis=1)
+    np.testing.assert_array_equal(out.numpy(), expected.view(np.uint16))
 
 
 def test_lanes_that_have_parted_read_and_write_at_places_of_their_own(dev: ost.Device) -> None:

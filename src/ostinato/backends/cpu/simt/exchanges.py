@@ -81,12 +81,19 @@ def tile_values(function: Function) -> frozenset[str]:
                 if made.result in tiles or not vector_count(made.type):
                     continue
                 from_call = made.op == "call" and made.callee.startswith("__ost_tile")
-                follows = made.op in ("phi", "select") or made.op in _ELEMENTWISE or made.indices[:2] == (0, 1)
+                follows = made.op in ("phi", "select") or _is_elementwise(made) or made.indices[:2] == (0, 1)
                 sources = [o for o in made.operands if o.value in tiles]
                 if from_call or (follows and sources):
                     tiles.add(made.result)
                     changed = True
     return frozenset(tiles)
+
+
+def _is_elementwise(made: Instruction) -> bool:
+    """A cast between elements of different width is not."""
+    return made.op in _ELEMENTWISE and all(
+        vector_count(operand.type) == vector_count(made.type) for operand in made.operands
+    )
 
 
 def products(function: Function, masked: Collection[str]) -> tuple[frozenset[str], dict[str, str]]:
