@@ -3,7 +3,8 @@
 C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies are
 merged into one. Between different bodies the call chooses at run time, by the address of the pointer (threadgroup
 memory and thread stacks have known addresses); device and constant cannot be told apart and are refused. So it chooses
-between overloads that differ in the width of integers too, which Metal tells apart by the space of a pointer.
+between overloads that differ in the width of integers too, or of which one has more parameters, with defaults: Metal
+tells these apart by the space of a pointer, and C++ finds them ambiguous.
 
 Members without a body (declared, defaulted, deleted) are merged too. A constructor that sets something serves the
 spaces whose constructor is defaulted, and what is deleted for one space goes.
@@ -36,6 +37,8 @@ class FormalParameter:
     space: str
     name: str
     reference: bool
+    default: tuple[int, int] | None
+    """The tokens of its default value, from the `=` on."""
 
     @property
     def integer_bytes(self) -> int:
@@ -70,7 +73,8 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
         at = len(words) - brackets - 1
         if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and words[at - 1] not in _TYPE_WORDS:
             name = words.pop(at)
-        parameters.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words))
+        default = (index, end) if index < end else None
+        parameters.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words, default))
     return parameters
 
 
@@ -114,11 +118,29 @@ def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[F
             parameters = formal_parameters(syntax, function)
             key = (around.start if around else 0, *_erased_key(syntax, function, parameters))
             by_key.setdefault(key, []).append((function, parameters))
+    _join_with_defaults(syntax, by_key)
     for group in by_key.values():
         distinct = {_spaces(syntax, function, parameters) for function, parameters in group}
         widths = {tuple(parameter.integer_bytes for parameter in parameters) for _, parameters in group}
         if len(group) > 1 and len(distinct) == len(group) and (len(widths) == 1 or _telling(group) is not None):
             yield group
+
+
+def _join_with_defaults(
+    syntax: Syntax, by_key: dict[tuple[object, ...], list[tuple[Function, list[FormalParameter]]]]
+) -> None:
+    """Puts overloads that can be called with as many arguments into one group, if an address tells them apart."""
+    for key, group in list(by_key.items()):
+        if len(group) > 1:
+            continue
+        function, parameters = group[0]
+        while parameters and parameters[-1].default is not None:
+            parameters = parameters[:-1]
+            shorter = by_key.get((key[0], *_erased_key(syntax, function, parameters)), [])
+            if len(shorter) == 1 and _telling([*shorter, *group]) is not None:
+                shorter += group
+                del by_key[key]
+                break
 
 
 def merge_specialisations(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
@@ -218,14 +240,14 @@ def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewrit
 
 def _telling(group: list[tuple[Function, list[FormalParameter]]]) -> int | None:
     """The parameter whose address tells which overload of a group is called."""
-    for position in range(len(group[0][1])):
+    for position in range(min(len(parameters) for _, parameters in group)):
         if len({_PLACE.get(parameters[position].space, 0) for _, parameters in group}) == len(group):
             return position
     return None
 
 
 def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:
-    first, parameters = max(group, key=lambda overload: sum(parameter.integer_bytes for parameter in overload[1]))
+    first, parameters = max(group, key=lambda overload: len(overload[1]))
     token = syntax.tokens[first.name_at]
     position = _telling(group)
     if position is None or first.special or any(not parameter.name for parameter in parameters):
@@ -238,20 +260,23 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
         )
     probed = parameters[position]
     address = f"&{probed.name}" if probed.reference else probed.name
-    arguments = ", ".join(parameter.name for parameter in parameters)
+    names = [parameter.name for parameter in parameters]
     choices = []
     for function, others in group:
         place = _PLACE.get(others[position].space, 0)
         rewriter.replace(function.name_at, f"__ost_place{place}_{function.name}")
-        choices.append((place, f"__ost_place{place}_{function.name}"))
+        choices.append((place, f"__ost_place{place}_{function.name}({', '.join(names[: len(others)])})"))
     choices.sort(reverse=True)
-    calls = [f"if (__ost_place == {place}) return {name}({arguments});" for place, name in choices[:-1]]
-    calls.append(f"return {choices[-1][1]}({arguments});")
+    calls = [f"if (__ost_place == {place}) return {call};" for place, call in choices[:-1]]
+    calls.append(f"return {choices[-1][1]};")
     heading = " ".join(
         syntax.texts[i] for i in range(first.start, first.name_at) if syntax.texts[i] not in ADDRESS_SPACES
     )
     listed = ", ".join(
-        _parameter_text(syntax, begin, end) for begin, end in syntax.split(first.opening + 1, first.closing)
+        _widest_parameter(syntax, parameter, [others[place] for _, others in group if place < len(others)], tokens)
+        for place, (parameter, tokens) in enumerate(
+            zip(parameters, syntax.split(first.opening + 1, first.closing), strict=True)
+        )
     )
     last = max(function.end for function, _ in group)
     rewriter.after(
@@ -259,6 +284,17 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
         f"{heading} {first.name}({listed}) {{ const int __ost_place = __ost::place_of((const void *)({address})); "
         f"{' '.join(calls)} }}",
     )
+
+
+def _widest_parameter(
+    syntax: Syntax, parameter: FormalParameter, alternatives: list[FormalParameter], tokens: tuple[int, int]
+) -> str:
+    """A parameter of which every overload can take the value."""
+    widest = max(alternatives, key=lambda other: other.integer_bytes)
+    if widest.integer_bytes == parameter.integer_bytes:
+        return _parameter_text(syntax, *tokens)
+    default = _parameter_text(syntax, *parameter.default) if parameter.default else ""
+    return f"{widest.type} {parameter.name} {default}".rstrip()
 
 
 def _parameter_text(syntax: Syntax, begin: int, end: int) -> str:

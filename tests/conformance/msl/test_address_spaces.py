@@ -71,6 +71,13 @@ uint Ten::plus(uint x) const device {{ return x + 10; }}
 template <typename T> struct Kind {{ int id() thread {{ return 1; }} }};
 template <> struct Kind<int> {{ int id() device {{ return 2; }} int id() thread {{ return 2; }} }};
 constant Seed fixed_seed(42);
+struct Copier {{
+  uint sum = 0;
+  template <typename T> void copy(threadgroup T *to, ushort rows, const device T *from, uint stride, bool turned = false,
+                                  int rest = 5) {{ sum += rows + stride + uint(turned) + rest; to[0] = from[0]; }}
+  template <typename T> void copy(device T *to, uint stride, const threadgroup T *from, ushort rows,
+                                  bool turned = false) {{ sum += 7 * (rows + stride + uint(turned)); to[0] = from[0]; }}
+}};
 
 template <typename P> float first(P p) {{ return p[0]; }}
 constant float table[3] = {{5, 6, 7}};
@@ -105,6 +112,13 @@ kernel void constructed(device const Seed *d, device const Ten *ten, device uint
   Kind<float> f; Kind<int> i;
   out[0] = s.state; out[1] = none.state; out[2] = t.state; out[3] = d->state; out[4] = fixed_seed.state;
   out[5] = own.plus(1); out[6] = shared.plus(1); out[7] = ten->plus(1); out[8] = 10 * f.id() + i.id();
+}}
+kernel void with_defaults(device uint *d, device uint *out) {{
+  threadgroup uint t[2]; Copier c;
+  c.copy(t, 1, d, 100000); out[0] = c.sum;
+  c.copy(d + 1, 100000, t, 1); out[1] = c.sum;
+  c.copy(t, 1, d, 2, true, 6); out[2] = c.sum;
+  c.copy(d + 2, 1, t, 2, true); out[3] = c.sum;
 }}
 kernel void members(device Accumulator *d, constant Accumulator &c, device float *out) {{
   threadgroup Accumulator t; Accumulator s; t.sum = 0; t.add(2); s.add(3); d[0].add(4);
@@ -152,6 +166,12 @@ def test_constructors_may_be_qualified_by_space(dev: ost.Device, library: ost.Li
     stored, ten = np.array([7], np.uint32).view(np.uint8), np.zeros(4, np.uint8)
     got = launch(dev, library["constructed"], stored, ten, np.zeros(9, np.uint32))
     np.testing.assert_array_equal(got, [3, 4, 5, 7, 42, 1, 7, 11, 12])
+
+
+def test_overloads_may_have_defaults_beyond_those_of_others(dev: ost.Device, library: ost.Library) -> None:
+    copied, sums = launch(dev, library["with_defaults"], np.array([8, 0, 0], np.uint32), np.zeros(4, np.uint32))
+    np.testing.assert_array_equal(copied, [8, 8, 8])
+    np.testing.assert_array_equal(np.diff(sums, prepend=np.uint32(0)), [100006, 700007, 10, 28])
 
 
 def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> None:
