@@ -131,3 +131,24 @@ attributes #0 = { nounwind }
     functions = re.findall("^define .*?@__ost_(gather|scatter)_i32.*$", widened.text, re.M)
     assert functions == ["gather", "scatter"]
     assert not re.search(r"^define [^\n]*<\d+ x ", widened.text, re.M)
+
+
+def test_a_number_is_defined_as_far_as_its_parts_are() -> None:
+    """Clang knows bfloats in the upper halves of floats that nobody has set as integers beside undefined ones."""
+    widened = lanes.widen("""
+declare i32 @__ost_lane()
+define void @__ost_row_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4, i32 %5) #0 {
+  %7 = call i32 @__ost_lane()
+  %8 = getelementptr [3 x i16], ptr %0, i32 %7
+  %9 = load i16, ptr %8
+  %10 = insertelement <2 x i16> undef, i16 %9, i64 1
+  %11 = bitcast <2 x i16> %10 to <1 x float>
+  %12 = extractelement <1 x float> %11, i64 0
+  %13 = getelementptr [3 x float], ptr %0, i32 %7
+  store float %12, ptr %13
+  ret void
+}
+""")
+    assert not widened.refused
+    assert "zext <32 x i16> zeroinitializer to" in widened.text
+    assert "zext <32 x i16> poison" not in widened.text

@@ -273,9 +273,9 @@ class Emitter:
 
     def splat(self, type_: str, scalar: str) -> str:
         """The same in all lanes."""
-        if scalar in ("poison", "undef"):
+        if scalar == "poison":
             return "poison"
-        if integer(scalar) == 0 or scalar == "0.000000e+00":
+        if integer(scalar) == 0 or scalar in ("undef", "0.000000e+00"):
             return "zeroinitializer"
         if not scalar.startswith(("%", "@")) and "(" not in scalar:
             return constant_vector(type_, [scalar] * LANES)
@@ -295,7 +295,8 @@ class Emitter:
         type_, value = operand.type, operand.value
         parts = parts_of(type_)
         if value in ("poison", "undef", "zeroinitializer"):
-            return ["poison" if value == "undef" else value] * len(parts)
+            # What is undefined may be a part of a number of which other parts are not.
+            return ["poison" if value == "poison" else "zeroinitializer"] * len(parts)
         if type_.startswith("{"):
             fields = [typed(text) for text in split(value[1:-1])]
             return [part for field in fields for part in self._constant(field)]
