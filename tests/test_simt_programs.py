@@ -65,8 +65,13 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
     source = f"""#include <metal_stdlib>
         using namespace metal;
         uint sum(uint x) {{ return simd_sum(x); }}
+        uint early(uint x) {{ if (x % 5 == 0) return x; return quad_max(x); }}
         kernel void nested({arguments}) {{ out[l] = simd_sum(l < 8 ? quad_broadcast(l, 3) : l); }}
         kernel void called({arguments}) {{ out[l] = sum(l < 8 ? quad_broadcast(l, 3) : l); }}
+        kernel void returned({arguments}) {{ out[l] = simd_shuffle_xor(early(l), 1); }}
+        kernel void added({arguments}) {{ out[l] = early(l) * 100 + quad_max(l); }}
+        device uint &cell(device uint *cells, uint x) {{ return cells[simd_shuffle_xor(x, 1)]; }}
+        kernel void referred({arguments}) {{ cell(out, l) = l; }}
         kernel void stepped({arguments}) {{
             uint v = 0;
             for (uint i = 0; i < 64; i += simd_sum(1u)) {{
@@ -76,7 +81,16 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
             out[l] = v;
         }}"""
     total = int(LANES[8:].sum()) + 4 * (3 + 7)
-    expected = {"nested": LANES * 0 + total, "called": LANES * 0 + total, "stepped": np.where(LANES < 8, 0, 62)}
+    largest = np.where(LANES % 5, LANES, 0).reshape(8, 4).max(axis=1).repeat(4)
+    early = np.where(LANES % 5, largest, LANES)
+    expected = {
+        "nested": LANES * 0 + total,
+        "called": LANES * 0 + total,
+        "returned": early[LANES ^ 1],
+        "added": early * 100 + (LANES | 3),
+        "referred": LANES ^ 1,
+        "stepped": np.where(LANES < 8, 0, 62),
+    }
     for device in (dev, fibers):
         library = device.library(source)
         for name, values in expected.items():

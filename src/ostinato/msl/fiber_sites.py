@@ -36,9 +36,16 @@ class _Marker:
         self.rewriter = rewriter
         self._unframed = convergence.names - convergence.meeting
         self._sites: dict[int, int] = {}
+        self._references: frozenset[str] = frozenset()
+        """Functions that return a reference."""
 
     def run(self, declarations: Declarations, skipped: Collection[int]) -> None:
         syntax = self.syntax
+        self._references = frozenset(
+            function.name
+            for function in declarations.functions
+            if "&" in syntax.texts[function.start : function.name_at]
+        )
         calls = find_calls(syntax, declarations, self.convergence.names, skipped)
         meets = [0]
         for index in range(len(syntax.tokens)):
@@ -89,8 +96,14 @@ class _Marker:
         if self.syntax.texts[index] in self._unframed:
             return
         start = self.syntax.postfix_start(index)
-        self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)
-        self.rewriter.after(self.syntax.match[opening], ")")
+        if self.syntax.texts[index] in self._references:
+            self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)
+            self.rewriter.after(self.syntax.match[opening], ")")
+            return
+        # A temporary would stay until the end of the expression around the call. A statement of its own does not, but
+        # its value is no reference.
+        self.rewriter.before(start, f"({{ __ost::Frame __ost_frame(__ost::Site{{{site}}});", outermost=True)
+        self.rewriter.after(self.syntax.match[opening], "; })")
 
     def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
         texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
