@@ -96,7 +96,7 @@ def find_storage(syntax: Syntax, body: tuple[int, int]) -> list[StoredVariable]:
             name_at = begin
             suffix_end = end
             for at in range(begin, end):
-                if syntax.is_attribute(at) or texts[at] == "=":
+                if syntax.is_attribute(at) or texts[at] in ("=", "{"):  # Metal drops what it begins with
                     suffix_end = at
                     break
             variables.append(

@@ -24,6 +24,7 @@ REVERSALS = {
     "several declarations": "threadgroup half a[64]; threadgroup float4 b; threadgroup float t[64]; a[i] = half(i); if (i == 0) b = 1; "
     "t[i] = x; BARRIER r = t[63 - int(a[i])] * b.w;",
     "a single variable": "threadgroup float t; for (uint k = 0; k < 64; ++k) { if (i == k) t = x; BARRIER if (i == 63 - k) r = t; BARRIER }",
+    "a variable that begins with braces": "threadgroup float one{}, t[64]{}; if (i == 0) one = 1; t[i] = x; BARRIER r = t[63 - i] * one;",
     "a struct": "threadgroup Tile t; t.values[i] = x; if (i == 0) t.scale = 1; BARRIER r = t.values[63 - i] * t.scale;",
     "an array of structs": "threadgroup Cell t[64]; t[i].tag = uchar(i); t[i].value = x; BARRIER r = t[63 - i].value + t[i].tag - i;",
     "an array object": "threadgroup array<float, 64> t; t[i] = x; BARRIER r = t[63 - i];",
