@@ -107,8 +107,10 @@ def _spaces(syntax: Syntax, function: Function, parameters: list[FormalParameter
 
 
 def _erased_body(syntax: Syntax, function: Function) -> list[str]:
+    """The tokens of a body without address spaces, and without `const`, which `constant` implies."""
     end = function.body[1] if function.body is not None else function.end
-    return [text for text in syntax.texts[function.closing + 1 : end] if text not in ADDRESS_SPACES]
+    erased = ADDRESS_SPACES | {"const"}
+    return [text for text in syntax.texts[function.closing + 1 : end] if text not in erased]
 
 
 def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[Function, list[FormalParameter]]]]:

@@ -28,6 +28,13 @@ void bump(thread float &x) {{ x += 100; }}
 template <typename T> void swap_values(thread T &a, thread T &b) {{ T c = a; a = b; b = c; }}
 template <typename T> void swap_values(device T &a, device T &b) {{ T c = a; a = b; b = c; }}
 
+template <typename T> T at_byte(constant void *p, long at) {{
+  return *reinterpret_cast<constant T *>(static_cast<constant char *>(p) + at);
+}}
+template <typename T> T at_byte(device const void *p, long at) {{
+  return *reinterpret_cast<device const T *>(static_cast<device const char *>(p) + at);
+}}
+
 struct Reader {{
   float scale;
   float read(device const float *p) const {{ return *p * scale; }}
@@ -88,6 +95,7 @@ kernel void merged(device const float *d, constant float *c, device float *out) 
   Reader r = {{2}}; out[5] = r.read(d + 1); out[6] = r.read(&t[1]); out[7] = r.read(c);
   float a = 1, b = 2; swap_values(a, b); out[8] = a; swap_values(out[0], out[1]);
   out[9] = first(d) + first((threadgroup float *)t) + first((thread float *)s) + first(c);
+  out[10] = at_byte<float>(d, 4) + at_byte<float>(c, 0);
 }}
 kernel void told_apart(device float *d, device int *out, uint i [[thread_index_in_threadgroup]]) {{
   threadgroup float t[4]; float s[4] = {{0}}; t[0] = 0;
@@ -134,8 +142,8 @@ def library(dev: ost.Device) -> ost.Library:
 
 def test_equal_bodies_become_one_function(dev: ost.Device, library: ost.Library) -> None:
     given, held = np.array([1, 2, 3, 4], np.float32), np.array([9], np.float32)
-    got = launch(dev, library["merged"], given, held, np.zeros(10, np.float32))
-    np.testing.assert_array_equal(got, [30, 2, 400, 9, 6, 4, 40, 18, 2, 1 + 10 + 100 + 9])
+    got = launch(dev, library["merged"], given, held, np.zeros(11, np.float32))
+    np.testing.assert_array_equal(got, [30, 2, 400, 9, 6, 4, 40, 18, 2, 1 + 10 + 100 + 9, 2 + 9])
 
 
 def test_different_bodies_are_told_apart_by_where_the_pointer_points(dev: ost.Device, library: ost.Library) -> None:
