@@ -25,6 +25,7 @@ from .rewriter import Rewriter
 from .storage import refuse_storage_outside_kernels, rewrite_storage
 from .syntax import ADDRESS_SPACES, Syntax
 from .tokens import IDENTIFIER, NUMBER, fail
+from .vector_sizes import rewrite_vector_sizes
 
 _SWIZZLE = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _FLOATING = re.compile(r"(?:[0-9']*\.[0-9']*|[0-9']+(?=[eE]))(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F.']*[pP][+-]?[0-9]+")
@@ -150,6 +151,7 @@ class Translator:
         self._shifts()
         self._globals(constants)
         rewrite_extended_vectors(self.syntax, self.rewriter)
+        rewrite_vector_sizes(self.syntax, self.declarations, self.rewriter)
         self.dialect.rewrite_types(self.syntax, self.declarations, self.rewriter)
         rewrite_log_calls(self.rewriter, self._log_calls, self._active)
         # From here on text is copied and deleted, so every other edit of expressions comes first.

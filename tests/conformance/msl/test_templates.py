@@ -99,6 +99,8 @@ constexpr int factorial(int n) {{ return n < 2 ? 1 : n * factorial(n - 1); }}
 int overloaded(int) {{ return 1; }} int overloaded(float) {{ return 2; }} int overloaded(half) {{ return 3; }} int overloaded(uint) {{ return 4; }}
 int overloaded(float2) {{ return 5; }} int overloaded(bfloat) {{ return 6; }} int overloaded(bool) {{ return 7; }}
 float with_default(float x, float y = 2.5) {{ return x * y; }}
+template <typename T, uint N> T last(vec<T, N> x, vec<T, N> y) {{ T r = y[0]; for (uint i = 0; i < N; ++i) r = x[i]; return r + min(N, 9u); }}
+template <typename T, unsigned int N> vec<T, N> twice(thread const vec<T, N> &x) {{ return x + x; }}
 static METAL_FUNC float declared_later(float x);
 [[clang::always_inline]] inline float attributed(float x) {{ return x * 2; }}
 
@@ -111,6 +113,7 @@ kernel void facts(device float *out) {{
   out[23] = conditional_t<true, int, float>(1.9f); constexpr int local = factorial(3); float array_[local]; out[24] = sizeof(array_) / 4;
   out[25] = numeric_limits<Indexed<short>>::lowest().i; out[26] = numeric_limits<Indexed<short>>::lowest().x;
   out[27] = is_integral<Indexed<int>>::value; out[28] = is_integral<Indexed<uint>>::value;
+  out[29] = last(float3(1, 2, 3), float3(4)); out[30] = twice(half4(1, 2, 3, 4)).w; out[31] = last<int, 2>(int2(5), int2(6));
 }}
 float declared_later(float x) {{ return x + 41; }}
 
@@ -216,7 +219,7 @@ FACTS = {
     "a half overload": 3, "a uint overload": 4, "a vector overload": 5, "a bfloat overload": 6, "a bool overload": 7,
     "a default argument": 5, "a declaration before the definition": 42, "an attribute": 8, "is_same": 1, "conditional": 1,
     "an array with a computed size": 6, "the limits of a class": 7, "the limits in a class": -32768, "a trait of a class": 1,
-    "a trait of another": 0,
+    "a trait of another": 0, "the size of a vector, unsigned": 6, "of a vector's reference": 8, "the size, given": 7,
 }  # fmt: skip
 
 
