@@ -172,6 +172,15 @@ def test_template_arguments_may_be_named_from_the_root(nvrtc: Nvrtc) -> None:
     assert compiled.ptx, compiled.log
 
 
+def test_types_of_arguments_may_be_named_from_the_root(nvrtc: Nvrtc) -> None:
+    source = f"""{HEAD}
+    namespace own {{ template <class T, int n> struct list {{ T values[n]; }}; }}
+    kernel void k(constant ::own::list<float, 2> &x [[buffer(0)]], device ::own::list<float, 2> *out [[buffer(1)]]) {{ out[0] = x; }}
+    """
+    compiled = nvrtc.compile(parse(source).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
 @pytest.mark.parametrize("inline_bytes", [0, 48])
 def test_parameters_lie_where_the_layout_says(nvrtc: Nvrtc, inline_bytes: int) -> None:
     kernels = "".join(f"kernel void k{i}({arguments}) {{}}\n" for i, arguments in enumerate(ARGUMENTS))

@@ -16,6 +16,7 @@ argument refers to. `parameter_layout` gives the same struct to the host.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,12 @@ from .entry_text import buffers_of, is_absent, shared_of, stored_bytes, type_tex
 from .kernels import KernelInstance, Parameter
 from .reflect import Signature
 from .source_map import mark_entry
+from .tokens import Token
 
 HEAD_BYTES = 80
+NAMESPACE = "__ost_program"
+"""Of the translated source and everything that it uses."""
+_FROM_ROOT = re.compile(r"(^|[<,(]\s*|\b(?:const|typename)\s+)::\s*")
 _SLOT_ALIGNMENT = 16
 
 
@@ -60,6 +65,15 @@ def _rounded(at: int) -> int:
     return -(-at // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
 
 
+def in_program(text: str) -> str:
+    """A type, or a kernel with its template arguments; names from the root are in the program's namespace."""
+    return _FROM_ROOT.sub(rf"\1{NAMESPACE}::", text)
+
+
+def _type_text(tokens: Sequence[Token]) -> str:
+    return in_program(type_text(tokens))
+
+
 def _by_value(parameter: Parameter) -> bool:
     return parameter.role == "value" and parameter.space == "constant"
 
@@ -74,7 +88,7 @@ def _parameters(
         lines.append(f"  uint32_t shared_offsets[{len(shared) + len(shared) % 2}];")
     for position, parameter in enumerate(buffers):
         if _by_value(parameter):
-            size = f"__ost::value_bytes<{type_text(parameter.pointee)}>"
+            size = f"__ost::value_bytes<{_type_text(parameter.pointee)}>"
             lines.append(f"  alignas({_SLOT_ALIGNMENT}) unsigned char value_{position}[{size}];")
     lines.append("#if __OST_INLINE_BYTES")
     lines.append(f"  alignas({_SLOT_ALIGNMENT}) unsigned char inline_bytes[__OST_INLINE_BYTES];")
@@ -89,7 +103,7 @@ def _argument(
     parameter: Parameter, place: int, buffers: Sequence[Parameter], shared: Sequence[Parameter], gone: bool
 ) -> tuple[str, str]:
     """The declaration of an argument, and the expression passed to the kernel."""
-    pointee = type_text(parameter.pointee)
+    pointee = _type_text(parameter.pointee)
     reference = parameter.type[-1].text == "&"
     if not gone and _by_value(parameter):
         position = buffers.index(parameter)
@@ -127,7 +141,7 @@ def entry(
     passed = ["__group.lanes()", "__sample"]
     for place, parameter in enumerate(instance.parameters):
         if parameter.role == "thread":
-            passed.append(f"__t.{parameter.thread_attribute}<{type_text(parameter.type)}>()")
+            passed.append(f"__t.{parameter.thread_attribute}<{_type_text(parameter.type)}>()")
             continue
         declaration, expression = _argument(parameter, place, buffers, shared, is_absent(parameter, absent))
         declared.append(declaration)
@@ -136,7 +150,7 @@ def entry(
     called = _native_call(instance, buffers) if native else f"{instance.call}({', '.join(passed)});"
     bounds = f" __launch_bounds__({-(-instance.max_threads // 32) * 32})" if instance.max_threads else ""
     sizes = "".join(
-        f", __ost::SizeOf<{type_text(p.pointee)}>::size, __ost::SizeOf<{type_text(p.pointee)}>::alignment"
+        f", __ost::SizeOf<{_type_text(p.pointee)}>::size, __ost::SizeOf<{_type_text(p.pointee)}>::alignment"
         for p in buffers
     )
     return (

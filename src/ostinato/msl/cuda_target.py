@@ -10,6 +10,7 @@ from . import cuda_entry
 from .captured_constants import spell_out_captured_constants
 from .compound_literals import rewrite_designators
 from .conditionals import arm_conditionals
+from .cuda_entry import NAMESPACE, in_program
 from .declarations import Declarations
 from .early_reads import wait_of
 from .float_overloads import BFLOAT, HALF, add_float_overloads
@@ -32,9 +33,6 @@ _BEFORE_TYPES = frozenset(
     "const constexpr explicit friend inline kernel mutable operator private protected public sizeof static typename "
     "using typedef volatile".split()
 )
-NAMESPACE = "__ost_program"
-_FROM_ROOT = re.compile(r"(^|[<,(]\s*|\b(?:const|typename)\s+)::\s*")
-"""Of the translated source and everything that it uses."""
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
@@ -111,17 +109,12 @@ _DIALECT = Dialect(
 )
 
 
-def _in_program(call: str) -> str:
-    """A kernel with its template arguments; names from the root are in the program's namespace."""
-    return _FROM_ROOT.sub(rf"\1{NAMESPACE}::", call)
-
-
 def translate_for_cuda(source: Source) -> TargetText:
     """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
     logging = (source.log_calls, source.active)
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, None, *logging)
     body = translator.run(source.constants)
-    instances = [replace(instance, call=_in_program(instance.call)) for instance in source.instances]
+    instances = [replace(instance, call=in_program(instance.call)) for instance in source.instances]
     entries = cuda_entry.table(
         instances, translator.layouts, source.absent, source.prints, native_kernels(source.native)
     )

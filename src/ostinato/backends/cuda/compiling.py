@@ -17,7 +17,8 @@ from typing import Any
 from ...base import cache
 from ...base.extras import install_command
 from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileError
-from ...msl.cuda_target import MATRICES, NAMESPACE
+from ...msl.cuda_entry import NAMESPACE
+from ...msl.cuda_target import MATRICES
 from ...version import __version__
 from . import alignment, joining, lane_values, narrowing, registers, tile_loads, wide_loads
 
