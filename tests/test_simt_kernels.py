@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ostinato as ost
-from ostinato.backends.cpu.simt import lanes
+from ostinato.backends.cpu.simt import blocks, exchanges, lanes
+from ostinato.backends.cpu.simt.code import parse_function
 from ostinato.native import toolchain
 
 pytestmark = pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")
@@ -17,6 +18,14 @@ pytestmark = pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang
 IDS = np.arange(64, dtype=np.uint32)
 SOURCE = """#include <metal_stdlib>
 using namespace metal;
+
+struct Numbered { uint number; bfloat value; };
+void choose(threadgroup const float *x, threadgroup const uint *numbers, uint i, thread float &least,
+            thread uint &number) {
+    const bool first = x[i] < x[63 - i];
+    least = first ? x[i] : x[63 - i];
+    number = numbers[first ? i : 63 - i];
+}
 
 kernel void squared(device const bfloat2 *x, device float *out, uint id [[thread_position_in_grid]]) {
     simdgroup_matrix<bfloat, 8, 8> matrix;
@@ -40,6 +49,24 @@ kernel void parted(device uint *x, device const uint *places, uint id [[thread_p
         simdgroup_barrier(mem_flags::mem_device);
         x[128 + places[id]] = sum;
     }
+}
+
+kernel void lesser(device const bfloat *in, device uint *out, uint i [[thread_index_in_threadgroup]]) {
+    threadgroup Numbered all[64];
+    all[i] = Numbered{i, in[i]};
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const Numbered own = all[i], other = all[i ^ 32];
+    out[i] = (own.value < other.value ? own : other).number * simd_max(1u);
+}
+
+kernel void unused(device const float *in, device float *out, uint i [[thread_index_in_threadgroup]]) {
+    threadgroup float x[64];
+    x[i] = in[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    float least;
+    uint number;
+    choose(x, nullptr, i, least, number);
+    out[i] = simd_max(least);
 }
 """
 
@@ -90,6 +117,33 @@ def test_lanes_that_have_parted_read_and_write_at_places_of_their_own(dev: ost.D
     np.testing.assert_array_equal(memory.numpy(), expected)
 
 
+def test_structs_that_end_in_padding_lie_where_the_next_one_does_not(dev: ost.Device) -> None:
+    """Clang stores six bytes of them as one integer, `i48`; in a vector such integers lie side by side."""
+    values = np.random.default_rng(3).permutation(64).astype(ml_dtypes.bfloat16)
+    out = dev.zeros(64, np.uint32)
+    _run(dev, "lesser", dev.array(values), out)
+    np.testing.assert_array_equal(out.numpy(), np.where(values < values[IDS ^ 32], IDS, IDS ^ 32))
+
+
+def test_values_whose_other_elements_are_read_are_no_tiles() -> None:
+    """Clang puts the elements of two matrices into one value, and reads those of the second as one integer."""
+    function = parse_function("""define void @f(ptr %p, ptr %q) {
+start:
+  %a = call <2 x float> @__ost_tile_load_float(ptr %p, i64 8, i1 false)
+  %b = call <2 x float> @__ost_tile_load_float(ptr %q, i64 8, i1 false)
+  %twice = fadd <2 x float> %a, %a
+  %first = shufflevector <2 x float> %twice, <2 x float> poison, <4 x i32> <i32 0, i32 1, i32 poison, i32 poison>
+  %second = shufflevector <2 x float> %b, <2 x float> poison, <4 x i32> <i32 0, i32 1, i32 poison, i32 poison>
+  %both = shufflevector <4 x float> %first, <4 x float> %second, <4 x i32> <i32 0, i32 1, i32 4, i32 5>
+  %negated = fneg <4 x float> %both
+  %bits = bitcast <4 x float> %negated to <2 x i64>
+  %upper = extractelement <2 x i64> %bits, i64 1
+  store i64 %upper, ptr %p, align 8
+  ret void
+}""")
+    assert exchanges.tile_values(function) == {"%a", "%b", "%twice", "%first", "%second"}
+
+
 def test_only_the_code_of_32_lanes_is_compiled_and_only_once() -> None:
     widened = lanes.widen("""
 define void @__ost_row_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4, i32 %5) #0 {
@@ -103,6 +157,39 @@ attributes #0 = { alwaysinline nounwind }
     assert re.findall("^define (.*) void @", widened.text, re.M) == ["internal", "internal"]
     assert "noinline #0" in widened.text
     assert "attributes #0 = { nounwind }" in widened.text
+
+
+def test_regions_without_a_copy_for_all_lanes_are_entered_by_the_masked_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind a branch that is the same for all lanes: `if (same && different) … else …`."""
+    monkeypatch.setattr(blocks, "_LARGEST_COPIED_REGION", 0)
+    widened = lanes.widen("""
+declare i32 @__ost_lane()
+define void @__ost_row_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4, i32 %5) #0 {
+  %7 = call i32 @__ost_lane()
+  %8 = getelementptr i32, ptr %0, i32 %7
+  %9 = icmp ult i32 %1, 5
+  br i1 %9, label %10, label %13
+
+10:
+  %11 = icmp ult i32 %7, 5
+  br i1 %11, label %12, label %13
+
+12:
+  store i32 1, ptr %8, align 4
+  br label %14
+
+13:
+  store i32 2, ptr %8, align 4
+  br label %14
+
+14:
+  ret void
+}
+attributes #0 = { nounwind }
+""")
+    assert not widened.refused
+    named = set(re.findall(r"label %([\w.]+)", widened.text))
+    assert named <= set(re.findall(r"^([\w.]+):", widened.text, re.M))
 
 
 def test_functions_take_and_return_vectors_in_memory() -> None:

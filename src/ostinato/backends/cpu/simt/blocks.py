@@ -70,12 +70,11 @@ class _Blocks:
         self._write_body(block)
         if not block.successors:
             emitter.line("ret void")
-            return
-        if block.condition is None:
+        elif block.name in emitter.shapes.divergent or not self._native.issuperset(block.successors):
+            self._part(block)
+        elif block.condition is None:
             emitter.copy_phis(block.name, block.successors[0], None)
             emitter.line(f"br label %{_label(block.successors[0])}")
-        elif block.name in emitter.shapes.divergent:
-            self._part(block)
         else:
             self._branch(block)
 
@@ -103,9 +102,8 @@ class _Blocks:
         emitter.line(f"br label %{_label(target)}")
 
     def _part(self, block: Block) -> None:
-        """Lanes part; if all go the same way they go on together, without masks."""
+        """Lanes part; if all go the same way they go on together, without masks, where there is a copy without."""
         emitter = self.emitter
-        assert block.condition is not None
         region = self._region_of[block.name]
         together = not block.cases and (region.blocks <= self._native or not region.blocks)
         if together:

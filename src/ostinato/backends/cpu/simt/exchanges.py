@@ -8,7 +8,7 @@ elements they are picked out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -71,29 +71,54 @@ def tile_type(type_: str) -> str:
 
 
 def tile_values(function: Function) -> frozenset[str]:
-    """The values that are kept as tiles: the results of operations on matrices, and what is computed from them."""
-    tiles: set[str] = set()
+    """The values that are kept as tiles: the results of operations on matrices, and what is computed from them.
+
+    A tile has the first two elements of each lane, so values whose other elements are read are none.
+    """
+    instructions = [made for block in function.blocks.values() for made in (*block.phis, *block.body)]
+    matrices = {made.result for made in instructions if made.callee.startswith("__ost_tile") and made.result}
+    tiles = set(matrices)
     changed = True
     while changed:
         changed = False
-        for block in function.blocks.values():
-            for made in (*block.phis, *block.body):
-                if made.result in tiles or not vector_count(made.type):
-                    continue
-                from_call = made.op == "call" and made.callee.startswith("__ost_tile")
-                follows = made.op in ("phi", "select") or _is_elementwise(made) or made.indices[:2] == (0, 1)
-                sources = [o for o in made.operands if o.value in tiles]
-                if from_call or (follows and sources):
-                    tiles.add(made.result)
-                    changed = True
+        for made in instructions:
+            if made.result in tiles or not vector_count(made.type):
+                continue
+            follows = _by_elements(made) or made.indices[:2] == (0, 1)
+            if follows and any(operand.value in tiles for operand in made.operands):
+                tiles.add(made.result)
+                changed = True
+    changed = True
+    while changed:
+        beyond = {operand.value for made in instructions for operand in _read_beyond(made, tiles)} & tiles - matrices
+        tiles -= beyond
+        changed = bool(beyond)
     return frozenset(tiles)
 
 
-def _is_elementwise(made: Instruction) -> bool:
-    """A cast between elements of different width is not."""
-    return made.op in _ELEMENTWISE and all(
-        vector_count(operand.type) == vector_count(made.type) for operand in made.operands
-    )
+def _by_elements(made: Instruction) -> bool:
+    """Whether each element of a result is computed from those at its place; a bitcast may change their number."""
+    if made.op in ("phi", "select"):
+        return True
+    return made.op in _ELEMENTWISE and vector_count(made.type) == vector_count(made.operands[0].type)
+
+
+def _read_beyond(made: Instruction, tiles: Collection[str]) -> Iterator[Operand]:
+    """The operands of which an instruction needs more than the first two elements."""
+    for position, operand in enumerate(made.operands):
+        count = vector_count(operand.type)
+        if count <= 2 or made.callee.startswith("__ost_tile"):
+            continue
+        if made.op == "shufflevector":
+            needed = made.indices[:2] if made.result in tiles else made.indices
+            places = [index - position * count for index in needed]
+            if any(2 <= place < count for place in places):
+                yield operand
+        elif made.op == "extractelement":
+            if made.operands[1].value not in ("0", "1"):
+                yield operand
+        elif not (_by_elements(made) and made.result in tiles):
+            yield operand
 
 
 def products(function: Function, masked: Collection[str]) -> tuple[frozenset[str], dict[str, str]]:

@@ -57,7 +57,7 @@ def _as_stored(emitter: Emitter, name: str, type_: str, values: list[str]) -> li
 def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int) -> str:
     shape = emitter.shape(pointer)
     stored = "i8" if type_ == "i1" else type_
-    if isinstance(shape, Spread):
+    if isinstance(shape, Spread) and _fills(emitter, stored):
         offsets = [offset + extra for offset in shape.offsets]
         value = _read_spread(emitter, stored, emitter.base(pointer), offsets, align)
         if value is not None:
@@ -153,6 +153,11 @@ def _field(emitter: Emitter, one: Field, words: Mapping[int, str]) -> str:
     if one.type[0] != "i":
         value = emitter.once(f"bitcast {wide(f'i{bits}')} {value} to {wide(one.type)}")
     return _from_stored(emitter, one.type, value)
+
+
+def _fills(emitter: Emitter, type_: str) -> bool:
+    """Whether elements fill their places in an array; a vector of `i48`, say, lies in memory without gaps."""
+    return emitter.types.bits(type_) == 8 * emitter.types.size(type_)
 
 
 def gather(emitter: Emitter, type_: str, addresses: str) -> str:
@@ -277,7 +282,7 @@ def _store_lanes(emitter: Emitter, type_: str, value: str, pointer: Operand, ext
     size = emitter.types.size(type_)
     if type_ == "i1":
         value, type_ = emitter.new(f"zext {MASK} {value} to {wide('i8')}"), "i8"
-    if isinstance(shape, Spread):
+    if isinstance(shape, Spread) and _fills(emitter, type_):
         offsets = [offset + extra for offset in shape.offsets]
         if [offset - offsets[0] for offset in offsets] == [size * lane for lane in range(LANES)]:
             address = emitter.once(f"getelementptr i8, ptr {emitter.base(pointer)}, i64 {offsets[0]}")

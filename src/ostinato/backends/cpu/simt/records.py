@@ -73,7 +73,7 @@ def _of_block(
             continue
         pointer = made.operands[0]
         shape = shapes.of(pointer, block.name)
-        if isinstance(shape, Uniform) or private.scale(pointer.value) != 1:
+        if isinstance(shape, Uniform) or private.scale(pointer.value) != 1 or not _fill(made.type, types):
             continue
         root, by = _root(pointer, isinstance(shape, Spread), shapes, types, made_by)
         pattern: object = None
@@ -89,6 +89,11 @@ def _of_block(
         record.loads.append(made)
         record.fields.append(_fields(made.type, by, types))
     return records
+
+
+def _fill(type_: str, types: Types) -> bool:
+    """Whether all bytes of the fields are read; of an `i24`, say, not the last one."""
+    return all(part == "i1" or types.bits(part) == 8 * types.size(part) for part in parts_of(type_))
 
 
 def _may_write(made: Instruction) -> bool:
