@@ -125,6 +125,15 @@ def test_structs_that_end_in_padding_lie_where_the_next_one_does_not(dev: ost.De
     np.testing.assert_array_equal(out.numpy(), np.where(values < values[IDS ^ 32], IDS, IDS ^ 32))
 
 
+def test_what_is_read_through_a_null_pointer_does_not_matter_if_nobody_uses_it(dev: ost.Device) -> None:
+    """As on a GPU. A compiler may otherwise take it that such code never runs."""
+    values = np.random.default_rng(4).random(64, np.float32)
+    out = dev.zeros(64, np.float32)
+    _run(dev, "unused", dev.array(values), out)
+    least = np.minimum(values, values[::-1])
+    np.testing.assert_array_equal(out.numpy(), np.repeat(least.reshape(2, 32).max(1), 32))
+
+
 def test_values_whose_other_elements_are_read_are_no_tiles() -> None:
     """Clang puts the elements of two matrices into one value, and reads those of the second as one integer."""
     function = parse_function("""define void @f(ptr %p, ptr %q) {

@@ -40,6 +40,8 @@ _KERNEL_FLAGS = (
     "-O3",
     # Real shaders read one type's bytes through pointers to another.
     "-fno-strict-aliasing",
+    # They read through null pointers too, what they then do not use: a GPU has memory there.
+    "-fno-delete-null-pointer-checks",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
