@@ -67,6 +67,20 @@ def test_a_source_with_nothing_left_or_a_texture_in_a_type_is_refused(source: st
         parse(HEAD + source)
 
 
+def test_variables_may_be_called_sampler() -> None:
+    source = f"""{HEAD}
+    template <typename S> struct Drawn {{
+      S sampler;
+      Drawn(const thread S &sampler) : sampler(sampler) {{}}
+      float draw() {{ return sampler(); }}
+    }};
+    struct Half {{ float operator()() const {{ return 0.5f; }} }};
+    kernel void k(device float *x) {{ Half half_; Drawn<Half> drawn(half_); x[0] = drawn.draw(); }}
+    """
+    with ost.open_device("cpu") as dev:
+        assert launch(dev, dev.library(source)["k"], np.zeros(1, np.float32)).tolist() == [0.5]
+
+
 def test_compile_names_the_kernels_that_were_left_out(tmp_path: Path) -> None:
     path = tmp_path / "mixed.metal"
     path.write_text(MIXED)
