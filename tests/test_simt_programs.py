@@ -72,6 +72,11 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
         kernel void added({arguments}) {{ out[l] = early(l) * 100 + quad_max(l); }}
         device uint &cell(device uint *cells, uint x) {{ return cells[simd_shuffle_xor(x, 1)]; }}
         kernel void referred({arguments}) {{ cell(out, l) = l; }}
+        template <typename T> struct Half {{
+            uint two;
+            T operator()(uint x) {{ T found = x / T(two); return simd_max(found) > 0 ? found : T(0); }}
+        }};
+        kernel void converted({arguments}) {{ out[l] = uint(Half<float>{{2}}(l)); }}
         kernel void stepped({arguments}) {{
             uint v = 0;
             for (uint i = 0; i < 64; i += simd_sum(1u)) {{
@@ -89,6 +94,7 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
         "returned": early[LANES ^ 1],
         "added": early * 100 + (LANES | 3),
         "referred": LANES ^ 1,
+        "converted": LANES // 2,
         "stepped": np.where(LANES < 8, 0, 62),
     }
     for device in (dev, fibers):

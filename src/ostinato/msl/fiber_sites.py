@@ -102,8 +102,8 @@ class _Marker:
             return
         # A temporary would stay until the end of the expression around the call. A statement of its own does not, but
         # its value is no reference.
-        self.rewriter.before(start, f"({{ __ost::Frame __ost_frame(__ost::Site{{{site}}});", outermost=True)
-        self.rewriter.after(self.syntax.match[opening], "; })")
+        self.rewriter.before(start, f"({{ __ost::Frame __ost_frame(__ost::Site{{{site}}}); (", outermost=True)
+        self.rewriter.after(self.syntax.match[opening], "); })")
 
     def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
         texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
