@@ -21,7 +21,7 @@ from scripting import Script
 
 OPS = sorted((Path(ostinato.__file__).parent / "ops" / "kernels").glob("*.metal"))
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "msl"
-MODULES = """address_spaces atomics divergence dot_add geometry_and_packing integers internals math matrices own_names scalars
+MODULES = """address_spaces atomics divergence dot_add geometry_and_packing integers internals math matrices null_pointers own_names scalars
 simdgroup_matrix spellings structs templates tensors thread_positions threadgroup_barriers threadgroup_memory unaligned
 vectors waiting""".split()
 
@@ -375,6 +375,11 @@ def test_a_vectors_address_decides_in_device_memory_alone(
     compiled = nvrtc.compile(parse(source).translate("cuda"))
     assert compiled.ptx, compiled.log
     assert set(re.findall(r"\bld\.((?:global|shared)(?:\.v4)?)", compiled.body(0))) == loads
+
+
+def test_code_that_reads_through_a_null_pointer_is_not_taken_for_code_that_never_runs(nvrtc: Nvrtc) -> None:
+    module = parse(conformance_test("null_pointers").SOURCE)
+    assert "trap" not in nvrtc.compile(module.translate("cuda", only=["unnumbered"])).body(0)
 
 
 # -- lanes --------------------------------------------------------------------------------------------------------------

@@ -30,11 +30,14 @@ def arm_conditionals(syntax: Syntax, rewriter: Rewriter) -> None:
             continue
         end = places.end(colon + 1)
         rewriter.before(start, "__ost::disarm(", outermost=True)
-        for begin, finish in ((question + 1, colon), (colon + 1, end)):
+        arms = ((question + 1, colon), (colon + 1, end))
+        # Beside nullptr, which is a class here, an array has to become a pointer first.
+        beside_null = any(syntax.texts[begin:finish] == ["nullptr"] for begin, finish in arms)
+        for begin, finish in arms:
             # A plain number is not a half, and 0 may be a null pointer.
             if not (finish == begin + 1 and _passes(syntax, begin)):
-                rewriter.before(begin, "__ost::arm(", outermost=True)
-                rewriter.after(finish - 1, ")")
+                rewriter.before(begin, "__ost::arm(+(" if beside_null else "__ost::arm(", outermost=True)
+                rewriter.after(finish - 1, "))" if beside_null else ")")
         rewriter.after(end - 1, ")")
 
 

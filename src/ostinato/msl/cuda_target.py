@@ -33,6 +33,8 @@ _BEFORE_TYPES = frozenset(
     "const constexpr explicit friend inline kernel mutable operator private protected public sizeof static typename "
     "using typedef volatile".split()
 )
+_COMPARISONS = frozenset("== != < >".split())
+"""With the brackets of template arguments, which are constants."""
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
@@ -42,6 +44,7 @@ def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewrite
     add_float_overloads(syntax, declarations, rewriter, BFLOAT | HALF)
     spell_out_captured_constants(syntax, rewriter)
     _widen_copies(syntax, rewriter)
+    _hide_null_pointers(syntax, rewriter)
     _wait_inside(syntax, declarations, rewriter)
     for index, token in enumerate(syntax.tokens):
         if token.unroll and not rewriter.is_deleted(index):
@@ -76,6 +79,18 @@ def _widen_copies(syntax: Syntax, rewriter: Rewriter) -> None:
             name = texts[at]
             copied = f"__ost::copy_bytes<sizeof({name})>(this, &__ost_from); return *this;"
             rewriter.after(at + 1, f" OST_FN {name} &operator=(const {name} &__ost_from) {{ {copied} }} ")
+
+
+def _hide_null_pointers(syntax: Syntax, rewriter: Rewriter) -> None:
+    """A ``nullptr`` that becomes a pointer does so by an instruction, not as a constant.
+
+    Sorts read through null pointers the numbers that they do not use. NVRTC takes it that such code never runs, and has
+    no option for it.
+    """
+    for index, text in enumerate(syntax.texts):
+        around = {syntax.texts[index - 1], syntax.texts[index + 1]} if text == "nullptr" else _COMPARISONS
+        if around.isdisjoint(_COMPARISONS) and not rewriter.is_deleted(index):
+            rewriter.replace(index, "__ost::Null{}")
 
 
 def _unrolled(pragma: str) -> str:

@@ -28,6 +28,18 @@ static_assert(sizeof(long) == 8 && sizeof(size_t) == 8, "long has 64 bits in MSL
 namespace __ost {
 template <class A, class B> struct same { static constexpr bool value = false; };
 template <class A> struct same<A, A> { static constexpr bool value = true; };
+
+// What a source calls nullptr: a null pointer of which the compiler does not know that it is null.
+struct Null {
+  template <class T> OST_FN static T *hidden() {
+    uint64_t address;
+    asm("mov.u64 %0, 0;" : "=l"(address));
+    return reinterpret_cast<T *>(address);
+  }
+  template <class T> OST_FN constexpr operator T *() const {
+    return __builtin_is_constant_evaluated() ? nullptr : hidden<T>();
+  }
+};
 }  // namespace __ost
 #define __is_same(...) (__ost::same<__VA_ARGS__>::value)
 
