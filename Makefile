@@ -130,7 +130,8 @@ $(VENV)/oracle: $(BIN)/python pyproject.toml
 	@touch $(VENV)/test $@
 
 $(VENV)/fleet: $(BIN)/python pyproject.toml
-	$(INSTALL) -e '.[test,fleet,dask,otel]' 'moto[s3,server]>=5'
+	@# The extra names the boto3 that fits s3fs's botocore; pip before 24 does not find it by itself.
+	$(INSTALL) -e '.[test,fleet,dask,otel]' 'aiobotocore[boto3]' 'moto[s3,server]>=5'
 	@touch $(VENV)/test $@
 
 $(VENV)/metal: $(BIN)/python pyproject.toml
