@@ -285,6 +285,8 @@ class _Writer:
         if scope.depth < 2 + (self.random.random() < 0.2):
             kinds |= {self.condition_: 4, self.loop: 3 / (1 + scope.depth), self.switch: 1}
             kinds |= {self.twice: 0.6}
+            if scope.in_kernel:
+                kinds |= {self.strided: 1.5 / (1 + scope.depth)}
         if scope.in_kernel:
             kinds |= {self.write: 1, self.atomic: 0.7}
             if scope.uniform and not self.returned and scope.readable_tile is None:
@@ -389,6 +391,33 @@ class _Writer:
         body = self.block(inner, 3)
         step = Literal("uint", random.choice((1, 1, 2)))
         return [*opening, Loop(keyword, counter, start, condition, step, body)]
+
+    def strided(self, scope: _Scope) -> list[Statement]:
+        """A loop over elements of a buffer, in which each lane begins at a place of its own."""
+        random = self.random
+        targets = [name for name, type_ in self.seen(scope) if type_ == "uint"]
+        if not targets:
+            return self.assign(scope)
+        counter = self.name("i")
+        index = Read(counter, "uint")
+        place: Expression = Read(random.choice(("lane", "lane", "local")), "uint")
+        if random.random() < 0.3:
+            place = Apply("*", (place, Literal("uint", random.choice((2, 4)))), "uint")
+        start = Apply("+", (place, Literal("uint", random.choice((0, 1, 4, 32, 40)))), "uint")
+        end = Literal("uint", random.randint(1, ELEMENTS)) if random.random() < 0.5 else Literal("uint", ELEMENTS)
+        inner = scope.inside(
+            variables={**scope.variables, counter: "uint"}, constants=scope.constants | {counter}, in_loop=True
+        )
+        inner.in_switch = False
+        inner.may_leave = True
+        memory = random.choice(("uints", "uints", "ints", "shorts", "bytes"))
+        read = self.as_uint(Load(memory, index, BUFFERS[memory]))
+        target = random.choice(targets)
+        body: tuple[Statement, ...] = (Assign(target, "uint", Apply("+", (Read(target, "uint"), read), "uint")),)
+        if random.random() < 0.4:
+            body += self.block(inner, 2)
+        condition = Apply("<", (index, end), "bool")
+        return [Loop("for", counter, start, condition, Literal("uint", random.choice((32, 32, 64, 33))), body)]
 
     def switch(self, scope: _Scope) -> list[Statement]:
         random = self.random

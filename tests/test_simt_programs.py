@@ -133,6 +133,30 @@ def test_lanes_keep_the_values_of_their_last_iteration(dev: ost.Device) -> None:
     np.testing.assert_array_equal(index.numpy(), (np.arange(64) + 2 + 2 * stays) * 7)
 
 
+def test_loops_begin_at_a_place_of_each_lane(dev: ost.Device) -> None:
+    arguments = "device const float *x, device float *out, constant uint &end, uint lane [[thread_index_in_simdgroup]]"
+    library = dev.library(f"""#include <metal_stdlib>
+        using namespace metal;
+        kernel void index({arguments}) {{
+            float sum = 0;
+            for (uint i = lane + 32; i < end; i += 32) sum += x[i];
+            out[lane] = simd_sum(sum);
+        }}
+        kernel void pointer({arguments}) {{
+            float sum = 0;
+            device const float *p = x + lane + 4;
+            for (uint i = 0; i < end; i += 100, p += 32) sum += *p;
+            out[lane] = simd_sum(sum);
+        }}""")
+    x = np.arange(1000, dtype=np.float32)
+    for name, expected in (("index", x[32:500].sum()), ("pointer", x[4:164].sum())):
+        out = dev.zeros(32, np.float32)
+        encoder = dev.command_encoder()
+        encoder.dispatch(library[name], dev.array(x), out, np.uint32(500), threads=32, group_size=32)
+        assert encoder.commit().wait(timeout=60), f"{name} does not end"
+        assert out.numpy().tolist() == [expected] * 32
+
+
 def _accumulated() -> np.ndarray:
     shared, total = LANES * 7, LANES * 0
     for _ in range(4):

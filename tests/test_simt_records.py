@@ -109,6 +109,18 @@ def test_addresses_that_differ_by_more_than_a_constant_are_apart() -> None:
         assert chunks_of(body) == []
 
 
+@pytest.mark.parametrize(("second", "chunks"), [(512, [[(16, 2)], [(512, 2)]]), (24, [[(16, 4)]])])
+def test_records_from_two_places_of_an_array_are_told_apart(second: int, chunks: list[list[tuple[int, int]]]) -> None:
+    body = LANE
+    for name, at in (("x", 16), ("y", second)):
+        body += f"%{name} = getelementptr i8, ptr %p, i64 {at}\n"
+        body += f"%{name}0 = getelementptr [64 x i8], ptr %{name}, i64 %wide\n"
+        body += f"%{name}1 = getelementptr i8, ptr %{name}0, i64 4\n"
+        body += f"%{name}v0 = load float, ptr %{name}0\n%{name}v1 = load float, ptr %{name}1\n"
+    every = {chunk for record in records_of(body) for chunk in record.chunks}
+    assert every == {chunk for record in chunks for chunk in record}
+
+
 def test_neighbours_of_lanes_are_read_as_they_lie() -> None:
     assert chunks_of(reads([(0, "float"), (4, "float")], 4)) == []
 
@@ -206,6 +218,29 @@ def reading(number: int) -> Reading:
     random.shuffle(fields)
     threads = int(random.choice([32, 64, 64, 50]))
     return Reading(number, stride, tuple(fields), str(random.choice(WAYS)), str(random.choice(sorted(WHERE))), threads)
+
+
+@needs_clang
+def test_lanes_read_records_of_two_arrays(dev: ost.Device) -> None:
+    library = dev.library("""#include <metal_stdlib>
+        using namespace metal;
+        kernel void k(device const float *x, device float *out, uint lane [[thread_index_in_simdgroup]]) {
+            threadgroup float a[128], b[128];
+            for (uint i = 0; i < 4; ++i) a[lane * 4 + i] = x[lane * 4 + i];
+            for (uint i = 0; i < 4; ++i) b[lane * 4 + i] = x[lane * 4 + i + 128];
+            simdgroup_barrier(mem_flags::mem_threadgroup);
+            threadgroup const float *c = a + 1, *d = b + 2;
+            float first = c[lane * 4] + 10 * c[lane * 4 + 1], second = d[lane * 4] + 10 * d[lane * 4 + 1];
+            out[lane] = first + 100 * second + simd_max(c[lane * 4 + 2]) + simd_max(d[lane * 4 + 1]);
+        }""")
+    x = np.arange(256, dtype=np.float32)
+    out = dev.zeros(32, np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["k"], dev.array(x), out, threads=32, group_size=32)
+    encoder.commit_and_wait()
+    a, b = x.reshape(2, 32, 4)
+    sums = (a[:, 1] + 10 * a[:, 2]) + 100 * (b[:, 2] + 10 * b[:, 3])
+    np.testing.assert_array_equal(out.numpy(), sums + a[:, 3].max() + b[:, 3].max())
 
 
 @needs_clang

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .code import LANES, Instruction, Refused, wide
+from .turning import joined
 
 if TYPE_CHECKING:
     from .emission import Emitter
@@ -93,13 +94,4 @@ def _in_parts(emitter: Emitter, width: int, assembly: str, operands: list[str]) 
             emitter.once(f"shufflevector {_WORDS} {value}, {_WORDS} poison, {kind} <{places}>") for value in operands
         ]
         parts.append(emitter.new(f"call {kind} {assembly}({', '.join(f'{kind} {value}' for value in taken)})"))
-    while len(parts) > 1:
-        places = ", ".join(f"i32 {lane}" for lane in range(2 * width))
-        parts = [
-            emitter.new(
-                f"shufflevector <{width} x i32> {first}, <{width} x i32> {second}, <{2 * width} x i32> <{places}>"
-            )
-            for first, second in zip(parts[::2], parts[1::2], strict=True)
-        ]
-        width *= 2
-    return parts[0]
+    return joined(emitter, parts, "i32", width)

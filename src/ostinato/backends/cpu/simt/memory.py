@@ -67,15 +67,16 @@ def _read(emitter: Emitter, type_: str, pointer: Operand, extra: int, align: int
 
 
 def _read_spread(emitter: Emitter, type_: str, base: str, offsets: list[int], align: int) -> str | None:
-    """What lanes read at known distances; None if some lanes do not read and the others not next to each other."""
+    """What lanes read at known distances; None under a mask, unless neighbours of four bytes or more are read."""
     size, start = emitter.types.size(type_), min(offsets)
-    address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
-    if offsets == [offsets[0] + size * lane for lane in range(LANES)]:
-        if emitter.mask is None:
-            return emitter.new(f"load {wide(type_)}, ptr {address}, align {align}")
-        return _masked_load(emitter, type_, address, align) if size >= _MASKED_BYTES else None
-    if emitter.mask is not None:
+    neighbours = offsets == [start + size * lane for lane in range(LANES)]
+    if emitter.mask is not None and not (neighbours and size >= _MASKED_BYTES):
         return None
+    address = emitter.once(f"getelementptr i8, ptr {base}, i64 {start}")
+    if emitter.mask is not None:
+        return _masked_load(emitter, type_, address, align)
+    if neighbours:
+        return emitter.new(f"load {wide(type_)}, ptr {address}, align {align}")
     # Halves are moved as integers: of halves the compiler makes moves of single elements.
     moved = f"i{8 * size}" if type_ in ("half", "bfloat") else type_
     count = (max(offsets) - start) // size + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .code import LANES, Block, Function, Instruction, Operand, Types, parts_of
+from .code import LANES, Block, Function, Instruction, Types, parts_of
 from .private import Private
 from .shapes import Shapes, Spread, Uniform
 
@@ -75,11 +75,11 @@ def _of_block(
         shape = shapes.of(pointer, block.name)
         if isinstance(shape, Uniform) or private.scale(pointer.value) != 1 or not _fill(made.type, types):
             continue
-        root, by = _root(pointer, isinstance(shape, Spread), shapes, types, made_by)
+        root, by = _root(pointer.value, shapes, types, made_by)
         pattern: object = None
         if isinstance(shape, Spread):
-            by = shape.offsets[0]
-            pattern = tuple(offset - by for offset in shape.offsets)
+            by += shape.offsets[0]
+            pattern = tuple(offset - shape.offsets[0] for offset in shape.offsets)
             if pattern == tuple(lane * types.size(made.type) for lane in range(LANES)):
                 continue
         record = current.get((root, pattern))
@@ -102,22 +102,21 @@ def _may_write(made: Instruction) -> bool:
     return made.op in ("store", "atomicrmw", "cmpxchg", "fence") or made.ordered
 
 
-def _root(
-    pointer: Operand, spread: bool, shapes: Shapes, types: Types, made_by: Mapping[str, Instruction]
-) -> tuple[str, int]:
-    """The address that an address is computed from by constants, and their sum.
-
-    Indices that are known for each lane are constants too in an address that is `spread`; its sum is in its offsets.
-    """
+def _root(name: str, shapes: Shapes, types: Types, made_by: Mapping[str, Instruction]) -> tuple[str, int]:
+    """The address that another is computed from by constants, and the sum of those that are not in its offsets."""
     total = 0
-    name = pointer.value
     while (made := made_by.get(name)) is not None and made.op == "getelementptr":
-        constant, variable = types.strides(made.element, made.operands[1:])
         block = shapes.block_of[name]
-        known = (shapes.of(operand, block) for _, operand in variable)
-        if variable and not (spread and all(isinstance(shape, Spread) and shape.zero for shape in known)):
+        shape = shapes.result(name)
+        constant, variable = types.strides(made.element, made.operands[1:])
+        if isinstance(shape, Spread):
+            indices = (shapes.of(operand, block) for _, operand in variable)
+            if not all(isinstance(index, Spread) and index.zero for index in indices):
+                break
+        elif variable or (isinstance(shape, Uniform) and shape.shift is not None):
             break
-        total += constant
+        else:
+            total += constant
         name = made.operands[0].value
     return name, total
 

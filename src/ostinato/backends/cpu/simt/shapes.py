@@ -125,10 +125,10 @@ class Shapes:
             for name in self.flow.order:
                 block = function.blocks[name]
                 for phi in block.phis:
-                    changed |= self._update(phi.result, self._phi(phi, name))
+                    changed |= self._weaken(phi.result, self._phi(phi, name))
                 for instruction in block.body:
                     if instruction.result:
-                        changed |= self._update(instruction.result, self._shape(instruction, name))
+                        changed |= self._set(instruction.result, self._shape(instruction, name))
                 condition = block.condition
                 if condition is not None and name not in self.divergent:
                     shape = self._at(condition, name)
@@ -136,14 +136,16 @@ class Shapes:
                         self._part(name)
                         changed = True
 
-    def _update(self, name: str, shape: Shape | None) -> bool:
-        if shape is None:
-            return False
+    def _weaken(self, name: str, shape: Shape | None) -> bool:
+        """Gives a phi a shape; every cycle has one, and theirs only get weaker, so that the analysis ends."""
         old = self._of.get(name)
-        # Shapes only ever get weaker, so that the analysis ends.
-        weaker = shape if old is None else _met(old, shape)
-        self._of[name] = weaker
-        return weaker != old
+        return self._set(name, shape if shape is None or old is None else _met(old, shape))
+
+    def _set(self, name: str, shape: Shape | None) -> bool:
+        if shape is None or shape == self._of.get(name):
+            return False
+        self._of[name] = shape
+        return True
 
     def _part(self, block: str) -> None:
         self.divergent.add(block)
