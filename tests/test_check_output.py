@@ -289,3 +289,22 @@ kernel void sums(device float *x [[buffer(0)]], uint i [[thread_position_in_grid
     unknown = check(large, "--as", "apple1")
     assert unknown.returncode == 2
     assert "'apple2', 'apple3'" in unknown.stderr
+
+
+def test_what_is_looked_for_on_request_is_found_by_its_own_option(check: Any) -> None:
+    program = """
+        made = dev.library('''#include <metal_stdlib>
+        using namespace metal;
+        kernel void made(device float *o, device const float *x, device int *n, uint i [[thread_position_in_grid]]) {
+            o[i] = sqrt(x[i] - 8.0f);
+            n[i] = n[i] + 2147483000;
+        }''')["made"]
+        numbers = dev.array(np.full(64, 1000, np.int32))
+        enc = dev.command_encoder()
+        enc.dispatch(made, z, x, numbers, threads=60)
+        enc.commit_and_wait()
+    """
+    kinds = {"--nan": "not a number", "--overflow": "signed overflow", "--unwritten": "not written"}
+    for options in ((), *((option,) for option in kinds), tuple(kinds)):
+        found = {finding["kind"] for finding in json.loads(check(program, *options, "--json").stdout)["findings"]}
+        assert found == {kinds[option] for option in options}

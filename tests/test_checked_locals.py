@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checked_kernels import Kernels, line_of
-from test_checked_races import ZIG
+from compilers import ZIG
 
 DECLARATIONS = """
 struct Pair { float first; int counts[3]; };

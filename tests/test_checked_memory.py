@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from compilers import ZIG
 from test_checked_races import HEAD, findings, run
 
 COPY = (
@@ -85,10 +86,28 @@ def test_shared_memory_ends_where_it_was_asked_to(dev: ost.Device) -> None:
 
 def test_threadgroup_memory_that_no_thread_wrote_is_uninitialised(dev: ost.Device) -> None:
     source = THREADGROUP.replace("second[i] = 1;", "if (i != 5) second[i] = 1;").replace("BY", "0")
-    for group in (32, 32):  # what an earlier group wrote does not count
-        (finding,) = findings(dev, source, ZEROS, threads=32, group=group)
-        assert (finding.kind, finding.count) == ("uninitialised", 1)
-        assert finding.accesses[0].thread == (5, 0, 0)
+    (finding,) = findings(dev, source, ZEROS, threads=64, group=32)
+    assert (finding.kind, finding.count) == ("uninitialised", 2)  # what an earlier group wrote does not count
+    assert finding.accesses[0].thread == (5, 0, 0)
+
+
+def test_what_nobody_writes_is_uninitialised_whatever_else_the_line_does(dev: ost.Device) -> None:
+    source = (
+        HEAD
+        + """kernel void k(device float *x, uint i [[thread_position_in_threadgroup]]) {
+  threadgroup float s[32];
+  if (i < COUNT) s[i] = i;
+  x[i] = s[i ^ 1];
+}
+"""
+    )
+    every = run(dev, source.replace("COUNT", "32"), ZEROS, threads=32, group=32).findings
+    assert [finding.kind for finding in every] == ["relies on lockstep"]
+    some = findings(dev, source.replace("COUNT", "16"), ZEROS, threads=32, group=32)
+    assert [(finding.kind, finding.is_error) for finding in some] == [
+        ("uninitialised", True),
+        ("relies on lockstep", False),
+    ]
 
 
 def fill(dev: ost.Device, x: ost.Buffer) -> None:
@@ -133,3 +152,41 @@ def test_device_memory_that_nobody_wrote_is_uninitialised(
     (finding,) = caught.value.findings
     assert (finding.kind, finding.count) == ("uninitialised", unwritten)
     assert finding.argument == f"x[{64 - unwritten}]"
+
+
+@pytest.mark.parametrize("command", ["", *ZIG])
+def test_an_update_reads_before_it_writes(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", command) if command else None
+    source = HEAD + "kernel void k(device float *x, uint i [[thread_position_in_grid]]) { x[i] += 1.0f; }"
+    with ost.open_device("cpu", checked=True) as device:
+        kernel = device.library(source)["k"]
+        encoder = device.command_encoder()
+        encoder.dispatch(kernel, device.empty(64, np.float32), threads=64)
+        with pytest.raises(ost.KernelCheckError) as caught:
+            encoder.commit_and_wait()
+    assert [finding.kind for finding in caught.value.findings] == ["uninitialised"]
+
+
+ODD = {"packed_uchar3": 3, "packed_half3": 6, "Five": 5, "packed_float3": 12, "float3": 16}
+
+
+@pytest.mark.parametrize("command", ["", *ZIG])
+@pytest.mark.parametrize("checked", [True, "bounds"])
+def test_values_of_any_size_stay_within_their_buffers(
+    command: str, checked: bool | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", command) if command else None
+    source = HEAD + "struct Five { uchar parts[5]; };\n"
+    for name in ODD:
+        arguments = f"device const {name} *x, device {name} *y, uint i [[thread_position_in_grid]]"
+        source += f"{name} same({name} v) {{ return v; }}\nkernel void k_{name}({arguments}) {{ y[i] = same(x[i]); }}\n"
+    with ost.open_device("cpu", checked=checked) as device:
+        library = device.library(source)
+        for name, size in ODD.items():
+            for short in (0, 1):
+                x, y = (device.array(np.zeros(size * (4 - (short == place)), np.uint8)) for place in (0, 1))
+                encoder = device.command_encoder()
+                encoder.dispatch(library[f"k_{name}"], x, y, threads=4, group_size=4)
+                with pytest.raises(ost.KernelCheckError) as caught:
+                    encoder.commit_and_wait()
+                assert [finding.kind for finding in caught.value.findings] == ["out of bounds"]

@@ -7,8 +7,9 @@ import pytest
 
 import ostinato as ost
 from checked_kernels import Kernels, line_of, place_of
+from compilers import ZIG
+from ostinato.backends.cpu.findings import metal_type
 from ostinato.backends.registry import open_backend
-from test_checked_races import ZIG
 
 DECLARATIONS = """
 constant int table[4] = {1, 2, 3, 4};
@@ -33,6 +34,10 @@ BODIES = {
     "ushort array": "ushort t[4] = {};\n  o[0] = t[x[0]];",
     "half array": "half t[2][4] = {};\n  o[0] = int(t[x[0]][1]);",
     "sum": "o[0] = x[0] + x[1];",
+    "difference": "o[0] = x[0] - x[1];",
+    "product": "o[0] = x[0] * x[1];",
+    "negation": "o[0] = -x[0];",
+    "ratio": "o[0] = x[0] / x[1];",
     "local array": "float t[8] = {1.0f};\n  t[x[0]] = 2.0f;\n  o[0] = int(t[3]);",
     "constant array": "o[0] = table[x[0]];",
     "threadgroup array": "threadgroup int t[4];\n  t[x[0]] = 3;\n  o[0] = t[x[0]];",
@@ -47,6 +52,8 @@ BODIES = {
     "copied struct": "copy((device Pair *)o, (device const Pair *)(x + 1));",
     "written float4": "copy((device float4 *)(o + 1), (device const float4 *)x);",
     "vector by a cast": "device const float4 *v = (device const float4 *)(f + 1);\n  o[0] = int(v[i].y);",
+    "vector read by a cast": "float4 v = *(device const float4 *)(f + 1);\n  o[0] = int(v.x + v.w);",
+    "vector written by a cast": "*(device int4 *)(o + i) = int4(x[0]);",
     "block": "device const Block *b = (device const Block *)x;\n"
     "  o[0] = *((device const uint *)b[i].high) + ((device const uint *)b[i].high)[0];",
 }
@@ -122,6 +129,23 @@ def test_signed_overflow_is_found_on_request_only() -> None:
     assert line_of(finding) == KERNELS.place("sum", "+")[0]
 
 
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("name", "numbers", "text"),
+    [
+        ("sum", (2**31 - 1, 1), "2147483647 + 1 does"),
+        ("difference", (-2, 2**31 - 1), "-2 - 2147483647 does"),
+        ("product", (65536, -65536), "65536 * (-65536) does"),
+        ("negation", (-(2**31), 0), "0 - (-2147483648) does"),
+        ("ratio", (-(2**31), -1), "-2147483648 / (-1) does"),
+    ],
+)
+def test_an_overflow_is_shown_with_its_numbers(name: str, numbers: tuple[int, int], text: str) -> None:
+    finding = KERNELS.finding(name, *ints(*numbers), overflow=True)
+    assert finding.kind == "signed overflow"
+    assert f"{text} not fit int" in finding.why
+
+
 @pytest.mark.parametrize("option", ["overflow", "nan"])
 def test_what_is_found_on_request_needs_a_checked_device(option: str) -> None:
     with pytest.raises(ost.DeviceUnavailable, match=f"{option}=True: only a device with checked=True"):
@@ -181,7 +205,8 @@ def test_a_vector_at_an_address_of_its_elements_is_misaligned(name: str, text: s
     assert f"byte {byte} of argument " in findings[0].why
 
 
-@pytest.mark.parametrize("name", ["block", "vector by a cast"])
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("name", ["block", "vector by a cast", "vector read by a cast", "vector written by a cast"])
 def test_a_cast_to_a_type_of_stricter_alignment_is_an_idiom_and_no_finding(name: str) -> None:
     """Quantised blocks are read like this; Apple's GPUs take any address."""
     assert KERNELS.findings(name, *ints(1, 2)) == ()
@@ -206,3 +231,21 @@ def test_reports_beyond_the_table_are_counted_one_by_one_and_errors_come_before_
             encoder.commit_and_wait()
     assert caught.value.lost == 17
     assert [finding.kind for finding in caught.value.findings[:2]] == ["division by zero", "shift out of range"]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [
+        ("'unsigned int'", "uint"),
+        ("'size_t' (aka 'unsigned long')", "ulong"),
+        ("'unsigned long long'", "ulong"),
+        ("'long long int'", "long"),
+        ("'short unsigned int [4]'", "ushort[4]"),
+        ("'_Float16 [2][4]'", "half[2][4]"),
+        ("'float4' (aka 'metal::vec<float, 4>')", "float4"),
+        ("'__ost::packed_vec<unsigned char, 3>'", "packed_uchar3"),
+        ("'matrix<float, 4, 3>'", "float4x3"),
+    ],
+)
+def test_every_spelling_of_a_compiler_is_a_type_of_metal(spelled: str, name: str) -> None:
+    assert metal_type(spelled) == name

@@ -68,7 +68,7 @@ def test_the_operation_that_made_an_output_nan_or_infinite_is_named(name: str) -
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("largest", [0, 1, 2, 3]),
+        ("largest", [4, 1, 2, 3]),
         ("sigmoid", [-1000, 0, 1, 1000]),
         ("copy", [float("nan"), float("inf"), 1, 2]),
         ("guarded", [0, 1, 2, 3]),
@@ -76,6 +76,12 @@ def test_the_operation_that_made_an_output_nan_or_infinite_is_named(name: str) -
 )
 def test_infinities_on_purpose_and_nans_of_the_input_are_no_finding(name: str, numbers: Sequence[float]) -> None:
     assert audited(name, numbers, nan=True) == []
+
+
+def test_a_stored_infinity_is_a_note() -> None:
+    (finding,) = audited("largest", [0, 1, 2, 3], nan=True)
+    assert (finding.kind, finding.severity) == ("not a number", "note")
+    assert "o[0] is -inf, and no operation of the kernel made it" in finding.why
 
 
 def test_nothing_is_said_of_nans_unless_it_is_asked_for() -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import ostinato as ost
-
-ZIG = (
-    [f"{Path(spec.origin).parent / 'zig'} c++"] if (spec := importlib.util.find_spec("ziglang")) and spec.origin else []
-)
+from compilers import ZIG
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 

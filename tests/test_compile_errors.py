@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 import ostinato as ost
+from compilers import ZIG
 from ostinato import msl
 from ostinato.backends.cpu import building
 from ostinato.errors import Diagnostic
@@ -33,9 +33,6 @@ kernel void k(device float *x [[buffer(0)]], device const float *y [[buffer(1)]]
     float filled[4] = {[0 ... 3] = a_value};
 }
 """
-)
-ZIG = (
-    [f"{Path(spec.origin).parent / 'zig'} c++"] if (spec := importlib.util.find_spec("ziglang")) and spec.origin else []
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ostinato as ost
+from compilers import ZIG
 from ostinato.base import cache
 from ostinato.cli import main
 from ostinato.msl import parse
@@ -26,9 +26,6 @@ from ostinato.msl.debug_lines import with_lines
 from ostinato.msl.tokens import lex
 
 PAGE = Path(__file__).parent.parent / "docs" / "debugging.md"
-ZIG = (
-    [f"{Path(spec.origin).parent / 'zig'} c++"] if (spec := importlib.util.find_spec("ziglang")) and spec.origin else []
-)
 needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb on this machine")
 
 

@@ -104,3 +104,18 @@ def test_variables_of_the_function_have_hooks_of_their_own() -> None:
   call void @__tsan_write4(ptr %2)
   call void @__tsan_write4(ptr %1)
 """) == ["call void @__ost_local_write4(ptr %2", "call void @__ost_local_write4(ptr %1"]
+
+
+def test_constant_addresses_keep_their_brackets() -> None:
+    address = "getelementptr (i8, ptr inttoptr (i64 8 to ptr), i64 4)"
+    assert changed(f"  call void @__tsan_write4(ptr {address}), !dbg !5\n") == [
+        f"call void @__ost_write4(ptr {address}"
+    ]
+
+
+def test_accesses_of_other_sizes_call_the_hook_of_a_range() -> None:
+    code = CODE.replace("load <4 x i64>, ptr %y, align 32", "load i24, ptr %y, align 1")
+    code = code.replace("store <2 x i64> zeroinitializer", "store <3 x float> zeroinitializer")
+    kernel = with_inlined_hooks(code).split("}\n", 1)[0]
+    assert "  call void @__tsan_read_range(ptr %y, i64 3), !dbg !6\n  %2 = load i24" in kernel
+    assert "  call void @__tsan_write_range(ptr %y, i64 12), !dbg !6\n  store <3 x float>" in kernel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -15,13 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 import ostinato as ost
+from compilers import ZIG
 from ostinato import settings
 from ostinato.backends.cpu import line_counts
 from ostinato.cli import main
-
-ZIG = (
-    [f"{Path(spec.origin).parent / 'zig'} c++"] if (spec := importlib.util.find_spec("ziglang")) and spec.origin else []
-)
 
 SOURCE = """#include <metal_stdlib>
 using namespace metal;

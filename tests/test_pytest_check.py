@@ -104,3 +104,34 @@ def test_families_and_known_findings_are_options_too(project: pytest.Pytester) -
     result = project.runpytest_subprocess(*chosen, "--ostinato-check-as=apple1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --ostinato-check: no GPU family 'apple1'; there are apple2, *"])
+
+
+REQUESTED = """
+import numpy as np
+
+def test_all(ostinato_device):
+    made = ostinato_device.library('''#include <metal_stdlib>
+    kernel void made(device float *o, device const float *x, device int *n, uint i [[thread_position_in_grid]]) {
+        threadgroup float t[64];
+        t[i] = x[i];
+        o[i] = metal::sqrt(t[i ^ 32]);
+        n[i] = n[i] + 2147483647;
+    }''')["made"]
+    x, o = ostinato_device.array(-np.ones(64, np.float32)), ostinato_device.zeros(65, np.float32)
+    encoder = ostinato_device.command_encoder()
+    encoder.dispatch(made, o, x, ostinato_device.array(np.ones(64, np.int32)), threads=64, group_size=64)
+    encoder.commit_and_wait()
+"""
+
+
+def test_races_inside_of_kernels_are_found_and_what_is_asked_for(project: pytest.Pytester) -> None:
+    project.makepyfile(test_kernels=REQUESTED)
+    options = {"nan": "not a number", "overflow": "signed overflow", "unwritten": "not written"}
+    for chosen in ((), tuple(options)):
+        arguments = (f"--ostinato-check-{name}" for name in chosen)
+        result = project.runpytest_subprocess("--ostinato-check", *arguments, "-rA", "-p", "no:cacheprovider")
+        result.assert_outcomes(failed=1)
+        text = result.stdout.str()
+        assert "error: race: made" in text
+        for name, kind in options.items():
+            assert (f": {kind}: made" in text) == (name in chosen)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from .testing.checks import SubmissionCheck
 
 _T = TypeVar("_T")
+_REQUESTED = {
+    "nan": "the operation that made an output NaN or infinite (x86-64)",
+    "overflow": "overflow of signed integers",
+    "unwritten": "elements of outputs that no thread wrote",
+}
+"""The checks that are made on request only, as fields of `audit.checked.Requested`."""
 _REPORTED = "ostinato_benches"
 """The attribute of a test's report with its benches, as plain data: pytest-xdist sends reports between processes."""
 _benches = pytest.StashKey[list[dict[str, Any]]]()
@@ -80,6 +86,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="with --ostinato-check, a table of known findings to ignore, in TOML",
     )
+    for name, what in _REQUESTED.items():
+        group.addoption(
+            f"--ostinato-check-{name}", action="store_true", help=f"with --ostinato-check, also find {what}"
+        )
 
 
 def _checked_name(text: str) -> str:
@@ -141,6 +151,7 @@ def _checks(config: pytest.Config) -> bool:
 
 def _check_options(config: pytest.Config) -> Options:
     from .audit.check import Options
+    from .audit.checked import Requested
     from .audit.families import family
     from .audit.known import read_table
     from .errors import ArgumentError
@@ -148,7 +159,8 @@ def _check_options(config: pytest.Config) -> Options:
     name, table = config.getoption("--ostinato-check-as"), config.getoption("--ostinato-check-ignore")
     try:
         known = () if table is None else read_table(config.invocation_params.dir / table)
-        return Options(limits=None if name is None else family(name).name, ignore=known)
+        requested = Requested(**{name: config.getoption(f"--ostinato-check-{name}") for name in _REQUESTED})
+        return Options(limits=None if name is None else family(name).name, ignore=known, requested=requested)
     except (ArgumentError, OSError) as error:
         raise pytest.UsageError(f"--ostinato-check: {error}") from None
 

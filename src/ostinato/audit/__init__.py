@@ -77,7 +77,7 @@ def audit(
     inferred = tuple(barriers.inferred(graph))
     coverage = Coverage(len(graph.nodes), graph.dispatches)
     if run:
-        requested = Requested(nan, overflow, unwritten)
+        requested = Requested(nan=nan, overflow=overflow, unwritten=unwritten)
         unwritten_before = never_written(graph) if fresh is None else fresh
         tell = progress or (lambda what: None)
         ran, coverage = run_all(graph, params or {}, repeats, allowed_s, tell, requested, unwritten_before)

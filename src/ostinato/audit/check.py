@@ -31,7 +31,7 @@ from ..graph.graph import Graph
 from ..ir.commands import Access, Dispatch, InlineBinding, ParamBinding, bound
 from . import audit
 from .checked import NOTHING_MORE, Requested
-from .dynamic import TOO_LONG, Progress, run_bounds
+from .dynamic import TOO_LONG, Progress, run_again
 from .findings import Coverage, Finding, Ignored, InferredBarrier
 from .known import Entry, apart, by_table
 from .unwritten import Fresh, WrittenRecord
@@ -205,7 +205,7 @@ class Watcher:
         left_s = options.values_s - known.spent_s
         try:
             with self._busy() as progress:
-                result = run_bounds(graph, params, new, options.limit_s, left_s, progress, options.requested, fresh)
+                result = run_again(graph, params, new, options.limit_s, left_s, progress, options.requested, fresh)
         except OstinatoError as error:
             self._could_not_run(graph, error)
         else:

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..backends.kernel_findings import KernelFinding
 from ..base.ranges import Range
+from ..ir.command_list import CapturedNode
 from ..ir.commands import Binding, BufferBinding, Dispatch, InlineBinding, Ordering, UnboundBinding
 from ..runtime.queue import keep_for_good
 from .differences import merged
-from .findings import Finding
+from .findings import NOTE, Finding, title
 from .guards import Arena, Room
 from .kernels import findings_about
 from .non_finite import NOTHING, NonFinite, led_to
@@ -111,9 +112,18 @@ def run_checked(replica: Replica, index: int, runner: Runner, limit_s: float, be
             replace(finding, why=f"{finding.why}; {became.first}") if finding.kind == "not a number" else finding
             for finding in findings
         )
+    if became.first and became.from_finite and not origins:
+        findings += (_stored(node, index, became),)
     if not findings and status.failed:
         return Checks(unchecked=f"it stopped with signal {status.signal} at {status.address:#x}")
     return Checks(findings, lost=status.findings_lost, ended=not status.failed)
+
+
+def _stored(node: CapturedNode, index: int, became: NonFinite) -> Finding:
+    """A NaN or infinity in an output that no operation made: a constant, or bits taken for a float."""
+    why = f"{became.first}, and no operation of the kernel made it of its arguments, which are finite"
+    advice = "look for INFINITY, NAN or as_type in the kernel; nothing is wrong if it stores one on purpose"
+    return Finding(NOTE, "not a number", (index,), (title(node),), (node.place,), why, advice)
 
 
 def _judged(command: Dispatch, record: KernelFinding) -> KernelFinding:

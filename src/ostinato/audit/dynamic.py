@@ -1,7 +1,7 @@
 """The checks that run a list: on private CPU devices, and on a copy of its memory.
 
-`run_all` makes all checks. `run_bounds` runs a list again with other values passed to its kernels, and checks only that
-the dispatches with new values stay within bounds.
+`run_all` makes all checks. `run_again` runs a list again with other values passed to its kernels: the dispatches with
+new values in the checked build, those before them plainly.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class OtherValues:
     """As `Coverage` has it."""
 
 
-def run_bounds(
+def run_again(
     graph: Graph,
     params: Mapping[str, Any],
     nodes: Collection[int],
@@ -85,7 +85,7 @@ def run_bounds(
     `fresh` is as for `run_all`.
     """
     with _running(graph, params, limit_s, progress, requested, fresh) as run:
-        looked_at = run.bounds_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
+        looked_at = run.some_of(nodes, time.monotonic() + budget_s) if run.starts() else ()
         coverage = run.coverage()
         return OtherValues(tuple(run.findings), frozenset(looked_at), coverage.unchecked, coverage.lost)
 
@@ -157,8 +157,8 @@ class _Run:
                 self._take(replica, index, step)
             self.findings += strays_after(replica)
 
-    def bounds_of(self, nodes: Collection[int], until_s: float) -> list[int]:
-        """Check the bounds of some dispatches, after running those before them; returns the dispatches checked."""
+    def some_of(self, nodes: Collection[int], until_s: float) -> list[int]:
+        """Check some dispatches, after running those before them; returns the dispatches checked."""
         looked_at: list[int] = []
         replica = self._replica
         assert replica is not None

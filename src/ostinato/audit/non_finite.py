@@ -22,6 +22,8 @@ class NonFinite:
     nans: int = 0
     infinities: int = 0
     first: str = ""
+    from_finite: bool = False
+    """Whether all floats of its arguments were finite before."""
 
 
 NOTHING = NonFinite()
@@ -33,17 +35,19 @@ def new_non_finite(replica: Replica, index: int) -> NonFinite:
     assert isinstance(command, Dispatch)
     arguments = {argument.index: argument for argument in command.kernel.signature.arguments}
     nans = infinities = 0
-    first = ""
+    first, from_finite = "", True
     for binding in command.bindings:
         argument = arguments.get(binding.index)
-        if not isinstance(binding, BufferBinding) or not binding.writes or argument is None:
-            continue
-        if argument.scalar not in _FLOATS:
+        if not isinstance(binding, BufferBinding) or argument is None or argument.scalar not in _FLOATS:
             continue
         dtype = np.dtype(argument.scalar)
         nbytes = binding.nbytes // dtype.itemsize * dtype.itemsize
         span = (binding.address, binding.address + nbytes)
-        before, after = replica.shadow(span).view(dtype), replica.live(span).view(dtype)
+        before = replica.shadow(span).view(dtype)
+        from_finite = from_finite and bool(np.isfinite(before).all())
+        if not binding.writes:
+            continue
+        after = replica.live(span).view(dtype)
         made = ~np.isfinite(after) & (before.view(f"u{dtype.itemsize}") != after.view(f"u{dtype.itemsize}"))
         made_nan = made & np.isnan(after)
         nans += int(made_nan.sum())
@@ -51,7 +55,7 @@ def new_non_finite(replica: Replica, index: int) -> NonFinite:
         if not first and made.any():
             element = int(np.flatnonzero(made)[0])
             first = f"{argument.name}[{element}] is {float(after[element]):g}"
-    return NonFinite(nans, infinities, first)
+    return NonFinite(nans, infinities, first, from_finite)
 
 
 def led_to(record: KernelFinding, became: NonFinite) -> bool:

@@ -27,7 +27,8 @@ def number_text(record: KernelFinding) -> str:
             number = struct.unpack("<d", struct.pack("<Q", record.value))[0]
             return f"{number:g} does not fit {record.type_name}"
         case "signed overflow":
-            return f"{signed} {chr(record.memory.nbytes)} … does not fit {record.type_name}"
+            operation, other = chr(record.memory.nbytes), record.memory.offset
+            return f"{signed} {operation} {f'({other})' if other < 0 else other} does not fit {record.type_name}"
         case "misaligned":
             return f"address {record.value:#x} is no multiple of {record.memory.nbytes}"
         case "not a number":

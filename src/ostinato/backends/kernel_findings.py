@@ -18,7 +18,6 @@ KINDS = (
     "shift out of range",
     "signed overflow",
     "conversion out of range",
-    "device limit",
     "not written",
     "inactive lane",
 )
@@ -94,7 +93,7 @@ class KernelFinding:
     count: int
     """How often it happened; the first is described."""
     type_name: str = ""
-    """The type that a finding about numbers or indices is about, as the compiler writes it."""
+    """The type that a finding about numbers or indices is about, by Metal's name."""
 
     @property
     def is_error(self) -> bool:

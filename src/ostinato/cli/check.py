@@ -30,7 +30,7 @@ from .output import refuse_page
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "as_module", is_flag=True, help="PROGRAM is a module; run it as python -m does.")
-@click.option("--structure-only", is_flag=True, help="Check barriers only; do not run lists on copies.")
+@click.option("--structure-only", is_flag=True, help="Check barriers and limits only; do not run lists on copies.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Concurrent runs of each list.")
 @click.option(
     "--max-lists", type=click.IntRange(1), default=64, show_default=True, help="Check at most this many lists."
@@ -107,8 +107,8 @@ def check_command(
 
     PROGRAM is a Python script or module:function; with -m, a module. The check finds missing and redundant barriers,
     undeclared and out-of-bounds accesses, races, and wrong numbers. Each list runs on the CPU, on a copy of its memory,
-    before the program runs it. A list that comes again with other values passed to its kernels is checked for
-    out-of-bounds accesses.
+    before the program runs it. When a list comes again with other values passed to its kernels, these kernels are
+    checked again; with the same values it is not.
 
     The exit status is 1 if there are errors (with --strict, if there are notes), otherwise the program's own. A comment
     `// ostinato: benign KIND: reason` at the line of a finding, or a table, makes it a known one, which is ignored.
@@ -132,7 +132,7 @@ def check_command(
         limit_s=limit_s,
         limits=limits,
         ignore=() if table is None else read_table(table),
-        requested=Requested(nan, overflow, unwritten),
+        requested=Requested(nan=nan, overflow=overflow, unwritten=unwritten),
     )
     watcher = checking.Watcher(options, busy_after)
     try:

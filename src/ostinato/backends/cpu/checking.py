@@ -8,6 +8,12 @@ from ...native.toolchain import Toolchain
 
 _NUMBERS = ("float-cast-overflow", "alignment", "shift-exponent")
 _STRICT_ARRAYS_CLANG = 16
+_EACH_ACCESS = (
+    # By itself clang leaves out a read that a write to the same place follows.
+    "tsan-compound-read-before-write=1",
+    # Equal calls of two branches would become one, which has no line.
+    *("enable-tail-merge=0", "sink-common-insts=0", "hoist-common-insts=0"),
+)
 UNINITIALISED = frozenset({"uninitialized", "maybe-uninitialized", "sometimes-uninitialized"})
 """The warnings about local scalars that are used before they are set."""
 
@@ -48,10 +54,8 @@ def instrumentation(compiler: Toolchain, checks: Checks) -> tuple[str, ...]:
     numbers = [*_NUMBERS, arrays]
     if checks.overflow:
         numbers.append("signed-integer-overflow")
-    # No operation may be done that the source does not ask for, because it might raise a signal.
     warnings = ("-Wuninitialized", "-Wsometimes-uninitialized" if clang else "-Wmaybe-uninitialized")
-    exact: tuple[str, ...] = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
-    # Equal calls of two branches would become one, which has no line.
-    apart = ("enable-tail-merge=0", "sink-common-insts=0", "hoist-common-insts=0") if clang else ()
-    exact += tuple(part for option in apart for part in ("-mllvm", f"-{option}"))
-    return (*memory, f"-fsanitize={','.join(numbers)}", *exact, *warnings)
+    # No operation may be done that the source does not ask for, because it might raise a signal.
+    exact = ("-ftrapping-math", "-D__OST_NAN") if checks.nan else ()
+    each = tuple(part for option in _EACH_ACCESS for part in ("-mllvm", f"-{option}")) if clang else ()
+    return (*memory, f"-fsanitize={','.join(numbers)}", *exact, *each, *warnings)

@@ -9,6 +9,7 @@ for each other. Checked kernels look at the alignment of what is copied whole, w
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _X86 = re.compile(r'^target triple = "(?:x86_64|amd64)', re.M)
 _ALIGNED = re.compile(r"^(?!.* alloca )  .*\balign (?:16|32|64|128|256)\b.*$", re.M)
@@ -18,11 +19,18 @@ _FUNCTION = re.compile(r"^define .*?^}$", re.M | re.S)
 _LOADED = re.compile(r"^  (%[\w.]+) = load half, ", re.M)
 _EXTENDED = re.compile(r"^  %([\w.]+) = fpext (?:\w+ )*half (%[\w.]+) to float", re.M)
 
-_INSTRUMENTED = re.compile(r"^attributes #(\d+) = \{[^\n]* sanitize_thread ", re.M)
+INSTRUMENTED = re.compile(r"^attributes #(\d+) = \{([^\n]*?) sanitize_thread(?= )", re.M)
+VARIABLE = re.compile(r"^  (%[\w.]+) = alloca ", re.M)
 _ATTRIBUTES = re.compile(r"^define [^\n]* #(\d+)[^\n]*\{$", re.M)
-_VARIABLE = re.compile(r"^  (%[\w.]+) = alloca ", re.M)
 _COPY = re.compile(r"^  call void @llvm\.mem(?:cpy|move)\.(?P<operands>[^\n]*?)\)(?P<place>, !dbg !\d+)?[^\n)]*$", re.M)
 _OPERAND = re.compile(r"\bptr [^,]*?\balign (\d+)\b[^,]*? (%[\w.]+)(?=,)")
+_ODD_COPY = re.compile(
+    r"\S*\(ptr (?:\w+ |align \d+ )*(?P<to>%[\w.]+), ptr (?:\w+ |align \d+ )*(?P<from>%[\w.]+),"
+    r" i64 (?P<bytes>\d|1[0-5]),.*"
+)
+_ODD_BYTES = (3, 5, 6, 7)
+"""What is left of such a copy, modulo 8, that no access of a machine can be."""
+_COPYING = "declare ptr @__tsan_memmove(ptr, ptr, i64)\n"
 _PARAMETERS = re.compile(r"^define .*$", re.M)
 
 
@@ -35,30 +43,46 @@ def loosened(assembly: str) -> str:
     return _FUNCTION.sub(lambda function: _independent_halves(function[0]), assembly)
 
 
+def in_instrumented_functions(assembly: str, change: Callable[[str], str]) -> str:
+    """LLVM assembly with a change made in the functions that call hooks."""
+    groups = {number for number, _ in INSTRUMENTED.findall(assembly)}
+
+    def changed(function: re.Match[str]) -> str:
+        attributes = _ATTRIBUTES.search(function[0])
+        return change(function[0]) if attributes is not None and attributes[1] in groups else function[0]
+
+    return _FUNCTION.sub(changed, assembly)
+
+
 def with_checked_copies(assembly: str) -> str:
     """LLVM assembly that no pass has seen, in which copies of vectors and objects look at their alignment.
 
     Nothing in it then relies on an alignment of more than 8 bytes, so that a kernel goes on after such a finding.
+    Copies of 3 bytes and the like become calls of a hook; clang would read integers of 24 bits, for which it has none.
     """
-    instrumented = set(_INSTRUMENTED.findall(assembly))
+    return loosened(in_instrumented_functions(assembly, _checked_copies)) + _COPYING
 
-    def changed(function: re.Match[str]) -> str:
-        attributes = _ATTRIBUTES.search(function[0])
-        if attributes is None or attributes[1] not in instrumented:
-            return function[0]
-        variables = set(_VARIABLE.findall(function[0]))
 
-        def checked(copy: re.Match[str]) -> str:
-            calls = (
-                f"  call void @__ost_copied(ptr {address}, i64 {alignment}){copy['place'] or ''}\n"
-                for alignment, address in _OPERAND.findall(copy["operands"])
-                if alignment != "1" and address not in variables
-            )
-            return "".join(calls) + copy[0]
+def _checked_copies(function: str) -> str:
+    variables = set(VARIABLE.findall(function))
 
-        return _PARAMETERS.sub(lambda heading: _ALIGNMENT.sub("align 8", heading[0]), _COPY.sub(checked, function[0]))
+    def checked(copy: re.Match[str]) -> str:
+        place = copy["place"] or ""
+        calls = "".join(
+            f"  call void @__ost_copied(ptr {address}, i64 {alignment}){place}\n"
+            for alignment, address in _OPERAND.findall(copy["operands"])
+            if alignment != "1" and address not in variables
+        )
+        operands = _ODD_COPY.fullmatch(copy["operands"])
+        if operands is None or int(operands["bytes"]) % 8 not in _ODD_BYTES:
+            return calls + copy[0]
+        to, source, size = operands["to"], operands["from"], operands["bytes"]
+        # The result has a name, since those that are numbered would have to be in order.
+        return (
+            f"{calls}  %ost.copy.{copy.start()} = call ptr @__tsan_memmove(ptr {to}, ptr {source}, i64 {size}){place}"
+        )
 
-    return loosened(_FUNCTION.sub(changed, assembly))
+    return _PARAMETERS.sub(lambda heading: _ALIGNMENT.sub("align 8", heading[0]), _COPY.sub(checked, function))
 
 
 def _independent_halves(function: str) -> str:

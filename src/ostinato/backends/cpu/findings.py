@@ -11,19 +11,19 @@ from .places import array_at_location, place_of_location, place_of_return
 
 _WRITE, _ATOMIC, _LOCATED, _NO_ACCESS = 1, 2, 4, 8
 
-# Compilers spell types differently; these give Metal's names, the longest first.
+# Compilers spell types differently, with the names of our namespaces or without; these give Metal's names.
 _METAL_NAMES = tuple(
     (re.compile(rf"\b{spelled}"), name)
     for spelled, name in (
-        (r"(?:long unsigned int|unsigned long)\b", "ulong"),
+        (r"(?:(?:long )?long unsigned int|unsigned long(?: long)?)\b", "ulong"),
         (r"(?:short unsigned int|unsigned short)\b", "ushort"),
         (r"unsigned char\b", "uchar"),
         (r"unsigned int\b", "uint"),
         (r"signed char\b", "char"),
-        (r"(long|short) int\b", r"\1"),
+        (r"(?:(long) )?(long|short)(?: int)?\b", r"\2"),
         (r"_Float16\b", "half"),
-        (r"(packed_)?vec<(\w+), (\d)>", r"\1\2\3"),
-        (r"matrix<(\w+), (\d), (\d)>", r"\1\2x\3"),
+        (r"(?:\w+::)*(packed_)?vec<(\w+), (\d)>", r"\1\2\3"),
+        (r"(?:\w+::)*matrix<(\w+), (\d), (\d)>", r"\1\2x\3"),
     )
 )
 
@@ -76,7 +76,7 @@ def _read(record: _Finding) -> KernelFinding:
     name = None if record.name is None else record.name.decode(errors="replace")
     type_name, address = "", record.address
     if record.second.how & _NO_ACCESS and address:
-        address, type_name = 0, _type_name(ctypes.string_at(address).decode(errors="replace"))
+        address, type_name = 0, metal_type(ctypes.string_at(address).decode(errors="replace"))
         if KINDS[record.kind] == "out of bounds" and record.second.how & _LOCATED:
             name = array_at_location(record.second.site)
     offset = record.offset - (1 << 64) if record.offset >> 63 else record.offset  # before the start of a variable
@@ -84,7 +84,7 @@ def _read(record: _Finding) -> KernelFinding:
     return KernelFinding(KINDS[record.kind], record.node, accesses, memory, record.value, record.count, type_name)
 
 
-def _type_name(text: str) -> str:
+def metal_type(text: str) -> str:
     """Metal's name of a type as compilers write it: `'float [8]'`, or `'alias' (aka 'unsigned int[8]')`."""
     name = text.rpartition("(aka ")[2].strip("')").replace(" [", "[")
     for spelled, metal_name in _METAL_NAMES:

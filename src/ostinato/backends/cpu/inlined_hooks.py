@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from .clang_code import INSTRUMENTED, VARIABLE, in_instrumented_functions
+
 _HOOK = re.compile(
     r"^  (?:tail )?call void @__tsan_(?:unaligned_)?(?P<how>read|write)(?P<bytes>16|[1248])"
-    r"\(ptr (?P<address>[^)]*)\)(?P<place>[^\n]*)$"
+    r"\(ptr (?P<address>.*)\)(?P<place>[^()\n]*)$"
 )
-_WIDE = re.compile(
-    r"^  (?:(?P<read>%[\w.]+ = load )|store )<(?P<count>\d+) x (?P<type>\w+)>.*?,"
+_PLAIN = re.compile(
+    r"^  (?:(?P<read>%[\w.]+ = load )|store )(?:volatile )?(?:<(?P<count>\d+) x )?(?P<type>\w+).*?,"
     r" ptr (?P<address>[%@][\w.$]+), align \d+(?:, !(?!dbg)\w+ !\d+)*(?P<place>(?:, !dbg !\d+)?)"
 )
 _ELEMENT = re.compile(
@@ -28,13 +30,11 @@ _SUM = re.compile(
     r"^  (?P<name>%[\w.]+) = (?:or disjoint|add(?: nuw)?(?: nsw)?) i64 (?P<index>%[\w.]+), (?P<more>-?\d+)(?:,|$)"
 )
 _PART = re.compile(r"^  (%[\w.]+) = getelementptr .*?, ptr (%[\w.]+)", re.M)
-_VARIABLE = re.compile(r"^  (%[\w.]+) = alloca ", re.M)
 _BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64}
 _INTEGER = re.compile(r"i\d+")
+_INSTRUMENTED_BYTES = (0, 1, 2, 4, 8, 16)
+"""Sizes of accesses that have hooks; 0: of a type that is no scalar and no vector, which is not accessed whole."""
 _RANGES = ("__tsan_read_range", "__tsan_write_range")
-_INSTRUMENTED = re.compile(r"^attributes #(\d+) = \{([^\n]*?) sanitize_thread(?= )", re.M)
-_FUNCTION = re.compile(r"^define .*?^}$", re.M | re.S)
-_GROUP = re.compile(r"^define [^\n]* #(\d+)[^\n]*\{$", re.M)
 _LABEL = re.compile(r"[-\w$.]+:")
 _ARENA = "ptr %ost.seen, i64 %ost.arena, i64 %ost.bytes"
 _LOOKED_AT = f"{_ARENA}, ptr %ost.states"
@@ -59,16 +59,11 @@ class _Access:
 def with_inlined_hooks(assembly: str) -> str:
     """LLVM assembly instrumented for bounds alone, whose functions call hooks that clang can inline.
 
-    Accesses of more than 16 bytes, which clang does not instrument, call the hook of a range.
+    Accesses of other sizes than 1, 2, 4, 8 and 16 bytes, which clang does not instrument, call the hook of a range.
     """
-    groups = {number for number, _ in _INSTRUMENTED.findall(assembly)}
-
-    def changed(function: re.Match[str]) -> str:
-        group = _GROUP.search(function[0])
-        return _calling_inlined_hooks(function[0]) if group is not None and group[1] in groups else function[0]
-
+    text = in_instrumented_functions(assembly, _calling_inlined_hooks)
     # Functions that are not instrumented can be inlined into others from here on.
-    text = _INSTRUMENTED.sub(r"attributes #\1 = {\2", _FUNCTION.sub(changed, assembly))
+    text = INSTRUMENTED.sub(r"attributes #\1 = {\2", text)
     return text + "".join(f"declare void @{name}(ptr, i64)\n" for name in _RANGES)
 
 
@@ -156,7 +151,7 @@ def _distances(blocks: Sequence[Sequence[str]]) -> dict[str, tuple[str, int]]:
 
 def _in_variables(function: str) -> set[str]:
     """The addresses of local variables, and of their elements and members."""
-    variables = set(_VARIABLE.findall(function))
+    variables = set(VARIABLE.findall(function))
     parts = dict(_PART.findall(function))
 
     def is_in_variable(name: str) -> bool:
@@ -173,11 +168,12 @@ def _bits(type_name: str) -> int:
 
 
 def _ranged(line: str) -> list[str]:
-    access = _WIDE.match(line)
+    """A line, and before it the hook of a range for an access of a size that clang does not instrument."""
+    access = _PLAIN.match(line)
     if access is None:
         return [line]
-    bits = int(access["count"]) * _bits(access["type"])
-    if bits <= 128:
+    size = (int(access["count"] or 1) * _bits(access["type"]) + 7) // 8
+    if size in _INSTRUMENTED_BYTES:
         return [line]
     hook = _RANGES[access["read"] is None]
-    return [f"  call void @{hook}(ptr {access['address']}, i64 {bits // 8}){access['place']}", line]
+    return [f"  call void @{hook}(ptr {access['address']}, i64 {size}){access['place']}", line]

@@ -29,13 +29,13 @@ struct Pointer {
 
 bool in_translation(const Location &place) { return place.file && place.file[0] == '<'; }
 
-// `address` is that of the type, whose name the message shows, unless memory is concerned.
+// `address` is that of the type, whose name the message shows, unless memory is concerned; `other` a second number.
 void found(FindingKind kind, const Location *place, const void *return_address, const void *address, uint64_t bytes,
-           uint64_t value) {
+           uint64_t value, uint64_t other = 0) {
   Worker *w = worker();
   const bool located = place && in_translation(*place);
   w->checks->report(w, kind, located ? place : return_address, how_no_access | (located ? how_located : 0), address,
-                    bytes, value);
+                    bytes, value, other);
 }
 
 // A whole number that fits a register is passed in it, another by its address.
@@ -67,7 +67,12 @@ uint64_t floating(const Type *type, uintptr_t passed) {
 
 }  // namespace
 
+// Of two equal hooks g++ would have one call the other, whose return address then is in a hook.
+#ifdef __clang__
 #define HOOK extern "C" __attribute__((visibility("hidden"), used)) void
+#else
+#define HOOK extern "C" __attribute__((visibility("hidden"), used, no_icf)) void
+#endif
 #define HERE __builtin_return_address(0)
 
 HOOK __ost_shift_failed(int64_t amount, uint64_t width) {
@@ -95,19 +100,24 @@ HOOK __ost_misaligned(const void *address, uint64_t alignment) {
 HOOK __ubsan_handle_float_cast_overflow(const Operation *data, uintptr_t value) {
   found(found_conversion, &data->place, HERE, data->other->name, 0, floating(data->type, value));
 }
-HOOK __ubsan_handle_add_overflow(const Operation *data, uintptr_t left, uintptr_t) {
-  found(found_signed_overflow, &data->place, HERE, data->type->name, '+', integer(data->type, left));
-}
-HOOK __ubsan_handle_sub_overflow(const Operation *data, uintptr_t left, uintptr_t) {
-  found(found_signed_overflow, &data->place, HERE, data->type->name, '-', integer(data->type, left));
-}
-HOOK __ubsan_handle_mul_overflow(const Operation *data, uintptr_t left, uintptr_t) {
-  found(found_signed_overflow, &data->place, HERE, data->type->name, '*', integer(data->type, left));
-}
+#define OVERFLOWS(operation, symbol) \
+  HOOK __ubsan_handle_##operation##_overflow(const Operation *data, uintptr_t left, uintptr_t right) { \
+    found(found_signed_overflow, &data->place, HERE, data->type->name, symbol, integer(data->type, left), \
+          integer(data->type, right)); \
+  }
+OVERFLOWS(add, '+')
+OVERFLOWS(sub, '-')
+OVERFLOWS(mul, '*')
 HOOK __ubsan_handle_negate_overflow(const Operation *data, uintptr_t value) {
-  found(found_signed_overflow, &data->place, HERE, data->type->name, '-', integer(data->type, value));
+  found(found_signed_overflow, &data->place, HERE, data->type->name, '-', 0, integer(data->type, value));
 }
-HOOK __ubsan_handle_divrem_overflow_abort(const Operation *data, uintptr_t left, uintptr_t) {
-  found(found_division_by_zero, &data->place, HERE, data->type->name, 0, integer(data->type, left));
-  stop_division();
-}
+// Compilers call the first where overflow is looked for as well. Neither goes on: the machine would stop at the division.
+#define STOPS(how) \
+  HOOK __ubsan_handle_divrem_overflow##how(const Operation *data, uintptr_t left, uintptr_t right) { \
+    const uint64_t dividend = integer(data->type, left), divisor = integer(data->type, right); \
+    if (divisor) found(found_signed_overflow, &data->place, HERE, data->type->name, '/', dividend, divisor); \
+    else found(found_division_by_zero, &data->place, HERE, data->type->name, 0, dividend); \
+    stop_division(); \
+  }
+STOPS()
+STOPS(_abort)

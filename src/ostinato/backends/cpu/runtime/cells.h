@@ -19,7 +19,8 @@ namespace __ost {
 typedef uint64_t Slot;  // zero: none
 
 enum Space : uint32_t { device_space, threadgroup_space };
-enum Byte : unsigned char { byte_outside, byte_unwritten, byte_written };
+// Missed: read before anything was written there, and not written since.
+enum Byte : unsigned char { byte_outside, byte_unwritten, byte_written, byte_missed };
 
 // Those of threadgroup memory need no group and count barriers without wrapping.
 struct Layout { uint32_t epoch_bits, simd_bits; };

@@ -62,11 +62,11 @@ void on_lane_read(Worker *w, uint32_t lane, const void *site) {
 }
 
 void on_report(Worker *w, FindingKind kind, const void *site, uint32_t how, const void *address, uint64_t bytes,
-               uint64_t value) {
+               uint64_t value, uint64_t other) {
   const Region *region = kind == found_misaligned ? region_at(w->shadow, value) : nullptr;
   if (region && region->space == device_space) value = at_home(*region, value);
   report(w->findings, kind, Touch{}, touch_here(w, site, how),
-         Memory{uint64_t(uintptr_t(address)), bytes, nullptr, 0, memory_none}, value);
+         Memory{uint64_t(uintptr_t(address)), bytes, nullptr, other, memory_none}, value);
 }
 
 void on_stored(Worker *w, const void *address, uint64_t bytes, const char *name) {

@@ -24,7 +24,6 @@ enum FindingKind : uint32_t {
   found_shift,
   found_signed_overflow,
   found_conversion,
-  found_device_limit,
   found_not_written,
   found_inactive_lane,
 };
@@ -67,9 +66,9 @@ struct CheckCalls {
   // After a simdgroup function that all lanes must reach, and after one by which the running thread reads a lane's value.
   void (*all_met)(Worker *, const void *site);
   void (*lane_read)(Worker *, uint32_t lane, const void *site);
-  // Something that the running thread did at `site`; `how` says what kind of site it is.
+  // Something that the running thread did at `site`; `how` says what kind of site it is. Two numbers for the message.
   void (*report)(Worker *, FindingKind, const void *site, uint32_t how, const void *address, uint64_t bytes,
-                 uint64_t value);
+                 uint64_t value, uint64_t other);
   // The kernel has a variable in threadgroup memory here.
   void (*stored)(Worker *, const void *address, uint64_t bytes, const char *name);
   // The running thread declares a local variable, or a fence beside one; or a variable's life ends (then without a name).

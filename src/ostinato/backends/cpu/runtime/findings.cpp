@@ -7,29 +7,30 @@ bool is_note(FindingKind kind) {
   return kind == found_lockstep || kind == found_inactive_lane || kind == found_shift || kind == found_not_written;
 }
 
-void report(Findings *table, FindingKind kind, const Touch &first, const Touch &second, const Memory &memory,
-            uint64_t value) {
+Finding *report(Findings *table, FindingKind kind, const Touch &first, const Touch &second, const Memory &memory,
+                uint64_t value) {
   for (uint32_t i = 0; i < table->count; ++i) {
     Finding &known = table->records[i];
     if (known.kind == kind && known.node == table->node && known.first.site == first.site &&
         known.second.site == second.site) {
       ++known.count;
-      return;
+      return &known;
     }
   }
   if (!is_note(kind)) ++table->errors;
   const Finding finding = {kind, table->node, first, second, memory, value, 1};
   if (table->count < max_findings) {
-    table->records[table->count++] = finding;
-    return;
+    table->records[table->count] = finding;
+    return &table->records[table->count++];
   }
   ++table->lost;
-  if (is_note(kind)) return;
+  if (is_note(kind)) return nullptr;
   for (Finding &known : table->records) {  // an error takes a note's place
     if (!is_note(FindingKind(known.kind))) continue;
     known = finding;
-    return;
+    return &known;
   }
+  return nullptr;
 }
 
 void drop_consequences(Findings *table) {
@@ -45,7 +46,8 @@ void drop_consequences(Findings *table) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < table->count; ++i) {
     const Finding &finding = table->records[i];
-    if (finding.kind == found_uninitialised && finding.node == table->node && races_at(finding.second.site))
+    if (finding.kind == found_uninitialised && finding.node == table->node && !finding.value &&
+        races_at(finding.second.site))
       --table->errors;
     else table->records[kept++] = finding;
   }

@@ -30,7 +30,7 @@ struct Finding {
   uint32_t kind, node;  // node: of the submission's list
   Touch first, second;  // `second` is the one that was noticed
   Memory memory;
-  uint64_t value, count;
+  uint64_t value, count;  // value: what the kind says; of uninitialised memory, 1 if nobody wrote it afterwards either
 };
 
 struct Findings {
@@ -43,11 +43,12 @@ struct Findings {
 // Notes do not end a submission.
 bool is_note(FindingKind);
 
-// A finding about one or two accesses (`first` may be all zero). To be called by the worker that owns the table.
-void report(Findings *, FindingKind, const Touch &first, const Touch &second, const Memory &, uint64_t value);
+// A finding about one or two accesses (`first` may be all zero). To be called by the worker that owns the table. Returns
+// its record, which stays where it is until the command ends; NULL if the table is full.
+Finding *report(Findings *, FindingKind, const Touch &first, const Touch &second, const Memory &, uint64_t value);
 
 // After a command: drops what follows from other findings. Which of two racing accesses comes first is chance, and so is
-// whether memory is written by then.
+// whether memory that somebody writes is written by then.
 void drop_consequences(Findings *);
 
 // The thread with this index in its group as one that accesses memory at a site.

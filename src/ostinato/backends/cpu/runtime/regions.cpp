@@ -19,6 +19,12 @@ inline void set_written(unsigned char *state, uint64_t bytes) {
   else memset(state, byte_written, bytes);
 }
 
+void miss(Shadow *shadow, unsigned char *state, uint64_t bytes, Finding *finding) {
+  if (shadow->n_missed == max_missed) return set_written(state, bytes);
+  memset(state, byte_missed, bytes);
+  shadow->missed[shadow->n_missed++] = {state, bytes, finding};
+}
+
 }  // namespace
 
 Memory memory_at(const Shadow *shadow, const Region &region, const KernelAccess &access) {
@@ -54,11 +60,28 @@ void check_written(Worker *w, const Region &region, const KernelAccess &access) 
   if (memchr(state, byte_outside, access.bytes)) stop(w, &region, access);
   // What reads and writes reads first. A copy of an object contains its padding, so one written byte is enough.
   const bool reads = !(access.how & how_write) || (access.how & how_atomic && !(access.how & how_replaces));
-  const bool none_written = !memchr(state, byte_written, access.bytes);
-  if (reads && none_written)
-    report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
-           memory_at(w->shadow, region, access), 0);
-  if (none_written || access.how & how_write) set_written(state, access.bytes);  // reported once for each byte
+  const bool none_known = !memchr(state, byte_written, access.bytes) && !memchr(state, byte_missed, access.bytes);
+  if (reads && none_known) {
+    Finding *finding = report(w->findings, found_uninitialised, Touch{}, touch_here(w, access.site, access.how),
+                              memory_at(w->shadow, region, access), 0);
+    miss(w->shadow, state, access.bytes, finding);
+  }
+  if (access.how & how_write) set_written(state, access.bytes);
+}
+
+void settle_missed(Shadow *shadow, bool of_dispatch) {
+  const Region &arena = shadow->regions[0];
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < shadow->n_missed; ++i) {
+    const Missed &missed = shadow->missed[i];
+    if (!of_dispatch && !(missed.state - arena.state >= 0 && missed.state - arena.state < arena.end - arena.begin)) {
+      shadow->missed[kept++] = missed;
+      continue;
+    }
+    if (missed.finding && memchr(missed.state, byte_missed, missed.bytes)) missed.finding->value = 1;
+    set_written(missed.state, missed.bytes);  // reported once for each byte
+  }
+  shadow->n_missed = kept;
 }
 
 unsigned char *state_at(const Shadow *shadow, uintptr_t begin, uint64_t bytes) {

@@ -33,6 +33,8 @@ inline void hide_arguments(Shadow *shadow) { memset(shadow->glance.spans, 0, siz
 
 // An access of memory of which not all bytes are written.
 void check_written(Worker *, const Region &, const KernelAccess &);
+// At the end of a group, and of a dispatch: reads of memory that nobody has written since are what no race explains.
+void settle_missed(Shadow *, bool of_dispatch);
 
 // Whether all bytes are written; the common sizes without a loop.
 inline bool all_written(const unsigned char *state, uint64_t bytes) {

@@ -101,6 +101,7 @@ void begin_dispatch(Worker *w, const Node *node) {
 
 void end_dispatch(Worker *w) {
   settle(w);
+  settle_missed(w->shadow, true);
   drop_consequences(w->findings);
   return_arguments(w->shadow);
 }
@@ -113,6 +114,7 @@ void begin_group(Worker *w) {
   begin_counts(w);
   shadow->waiting = 0;
   forget_group(&shadow->fences);
+  settle_missed(shadow, false);
   for (uint32_t i = 0; i < shadow->n_variables; ++i) forget(shadow, shadow->variables[i]);
 }
 

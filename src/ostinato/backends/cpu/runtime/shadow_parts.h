@@ -19,6 +19,7 @@ constexpr uint32_t max_sites = 1 << site_bits;
 constexpr uint32_t largest_shift = 2;
 constexpr uint32_t max_variables = 256;
 constexpr uint32_t largest_compared = 64;
+constexpr uint32_t max_missed = 1024;
 
 struct Region {
   uintptr_t begin, end, base;  // base: where cells begin, at a multiple of 4
@@ -47,6 +48,12 @@ struct Deferred {  // a write whose value is compared once it has happened
   Touch first, second;
   Memory memory;
   unsigned char before[largest_compared];
+};
+
+struct Missed {  // a read of memory that nobody had written
+  unsigned char *state;
+  uint64_t bytes;
+  Finding *finding;
 };
 
 struct Tracked {  // memory of which the device knows what was written
@@ -82,6 +89,9 @@ struct Shadow {
 
   bool has_deferred;
   Deferred deferred;
+
+  Missed missed[max_missed];  // in this dispatch; of threadgroup memory in this group
+  uint32_t n_missed;
 
   uint32_t n_sites;
   const void *sites[max_sites];
