@@ -68,9 +68,12 @@ class Warp:
     def _get(self, operand: str) -> Any:
         return np.full(32, int(operand, 0)) if operand[0] not in "%m" else self._registers[operand]
 
-    def _read(self, address: str, nbytes: int) -> Any:
-        base, apart = re.fullmatch(r"(%\w+|memory)([+-]\d+)?", address).groups()  # type: ignore[union-attr]
-        at = self._get(base) + int(apart or 0)
+    def _place(self, address: str) -> Any:
+        base, apart = re.fullmatch(r"\[(%\w+|memory)(?:\+(-?\d+))?\]", address).groups()  # type: ignore[union-attr]
+        return self._get(base) + int(apart or 0)
+
+    def _read(self, address: str, nbytes: int, ahead: int = 0) -> Any:
+        at = self._place(address) + ahead
         assert not (at % nbytes).any(), "an address is not aligned"
         return sum(self._memory[at + i] << (8 * i) for i in range(nbytes))
 
@@ -82,7 +85,7 @@ class Warp:
     def _step(self, text: str) -> None:
         registers = self._registers
         if "// " in text:  # a matrix that each lane reads by itself
-            x, y = re.findall(r"ld\.shared\.b16 \w, \[(%r\d+)\]", text)
+            x, y = re.findall(r"ld\.shared\.b16 \w, (\[[^]]*\])", text)
             to = re.search(r"mov\.b32 (%r\d+), \{x, y\}", text)[1]  # type: ignore[index]
             registers[to] = self._read(x, 2) | self._read(y, 2) << 16
         elif "mma.sync" in text:
@@ -93,8 +96,8 @@ class Warp:
             matrix = np.zeros((8, 8), np.int64)
             matrix[ROW, 2 * QUARTER], matrix[ROW, 2 * QUARTER + 1] = self._get(x), self._get(y)
             registers[first], registers[second] = matrix[2 * QUARTER, ROW], matrix[2 * QUARTER + 1, ROW]
-        elif found := re.match(r"ldmatrix\S+\.x(\d)(\.trans)?\.shared\.b16 \{(.*)\}, \[(%r\d+)([+-]\d+)?\];", text):
-            rows = self._row_pairs(self._get(found[4])[: 8 * int(found[1])] + int(found[5] or 0))
+        elif found := re.match(r"ldmatrix\S+\.x(\d)(\.trans)?\.shared\.b16 \{(.*)\}, (\[.*\]);", text):
+            rows = self._row_pairs(self._place(found[4])[: 8 * int(found[1])])
             for place, to in enumerate(found[3].split(", ")):
                 matrix = rows[8 * place : 8 * place + 8]
                 registers[to] = pairs_of(matrix.T if found[2] else matrix)
@@ -110,9 +113,7 @@ class Warp:
         elif name.startswith("ld.shared"):
             for place, register in enumerate(to.strip("{}").split(", ")):
                 size = 4 if name.endswith("32") else 2
-                address = others[0].strip("[]")
-                base, apart = re.fullmatch(r"(%\w+)([+-]\d+)?", address).groups()  # type: ignore[union-attr]
-                registers[register] = self._read(f"{base}{int(apart or 0) + size * place:+}", size)
+                registers[register] = self._read(others[0], size, size * place)
         elif name.startswith("movmatrix"):
             registers[to] = pairs_of(matrix_of(self._get(others[0])).T)
         elif name.startswith("prmt"):
@@ -138,10 +139,10 @@ class Warp:
         for place, register in enumerate(left):
             if register != "none":
                 rows, half = ROW + 8 * (place % 2), place // 2
-                self._place(a, rows, half, self._get(register), kind)
+                self._lay(a, rows, half, self._get(register), kind)
         for half, register in enumerate(right):
             if register != "none":
-                self._place(b.T, ROW, half, self._get(register), kind)
+                self._lay(b.T, ROW, half, self._get(register), kind)
         product = a @ b
         for place, register in enumerate(to):
             if not register.startswith("unused"):
@@ -149,7 +150,7 @@ class Warp:
                 self._registers[register] = start + product[ROW + 8 * (place // 2), 2 * QUARTER + place % 2]
 
     @staticmethod
-    def _place(matrix: Any, rows: Any, half: int, bits: Any, kind: str) -> None:
+    def _lay(matrix: Any, rows: Any, half: int, bits: Any, kind: str) -> None:
         if kind == "tf32":
             matrix[rows, QUARTER + 4 * half] = values_of(bits, kind)
         else:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ostinato as ost
 from nvrtc import Nvrtc
-from ostinato.backends.cuda import joining
+from ostinato.backends.cuda import compiling, joining
 from ostinato.backends.cuda.joining import has_tiles
-from ostinato.msl import parse
+from ostinato.msl import cuda_options, parse
 
 MMA = re.compile(
     r"mma\.sync\.aligned\.(m16n8k\d+)\.row\.col\.f32\.(\w+)\.\w+\.f32 \{(.*?)\}, \{(.*?)\}, \{(.*?)\}, \{(.*?)\};"
@@ -219,6 +220,16 @@ def test_what_nvrtc_writes_is_joined(element: str) -> None:
     compiled = Nvrtc().compile(parse(SOURCE.replace("ELEMENT", element)).translate("cuda"))
     assert shapes(compiled.ptx) == {"m16n8k8": 8}, compiled.log
     assert shapes(joining.joined(compiled.ptx)) == {"m16n8k16": 2}
+
+
+def test_a_driver_that_does_not_assemble_joined_products_is_worked_around_with_a_warning(nvrtc: Nvrtc) -> None:
+    def refuse(ptx: str) -> bytes:
+        raise ost.DeviceError("CUDA_ERROR_INVALID_PTX")
+
+    text = parse(SOURCE.replace("ELEMENT", "half")).translate("cuda").text
+    with pytest.warns(ost.OstinatoWarning, match="does not assemble joined products.*INVALID_PTX"):
+        image = compiling._compile(text, cuda_options("sm_90"), refuse)
+    assert image.startswith(b"\x7fELF")
 
 
 def test_float_stays_exact_unless_asked_for_tf32() -> None:

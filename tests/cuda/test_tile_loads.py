@@ -72,13 +72,17 @@ class Program:
         self.lines.append(f"\t{HEAD} {shape} {operands}; }}")
         return to
 
-    def own_pair(self, at: int, pitch: int, along: bool, skew: int = 0) -> tuple[str, str]:
+    def own_pair(
+        self, at: int, pitch: int, along: bool, skew: int = 0, base: str = "%r2", between: str = ""
+    ) -> tuple[str, str]:
         """Two elements as float, which a kernel reads at a place that it computes from the lane."""
         row, quarter, second = (pitch, 4, 2) if along else (2, 2 * pitch, pitch)
         apart = self.value(f"mad.lo.s32 %r5, {quarter + skew}, {self.value(f'mul.lo.s32 %r4, {row}')}")
-        start = self.value(f"add.s32 %r2, {apart}")
-        floats = []
+        start = self.value(f"add.s32 {base}, {apart}")
+        floats: list[str] = []
         for place in (at, at + second):
+            if between and floats:
+                self.step(between)
             element = self.fresh()
             self.step(f"ld.shared.u16 {element}, [{start}+{place}]")
             bits, value = self.value(f"shl.b32 {element}, 16"), self.fresh("f")
@@ -206,6 +210,40 @@ def test_floats_that_were_bfloat_are_multiplied_as_such(along: bool, fetch: str,
     assert ("movmatrix" in result) == (skew != 0)
 
 
+def test_what_lanes_read_at_a_negative_distance_is_fetched_by_rows() -> None:
+    program = Program()
+    far = program.value("add.s32 %r2, 4096")
+    left, right = program.own_pair(-4096, 48, True, base=far), program.own_pair(-1024, 48, False, base=far)
+    program.store(program.multiply_floats(left, right, zero(program)))
+    result = same_results(program.text)
+    assert len(re.findall(r"ldmatrix\S+ \{%r\d+\}, \[%r\d+\+-1024\]", result)) == 1
+    assert "movmatrix" not in result
+
+
+@pytest.mark.parametrize("between", ["st.shared.u16 [%r2], %rs1", "bar.sync 0"])
+def test_elements_that_lanes_read_before_and_after_others_may_write_are_not_fetched_together(between: str) -> None:
+    def fetches(between: str) -> int:
+        program = Program()
+        left, right = program.own_pair(0, 48, True), program.own_pair(4096, 48, False, between=between)
+        program.store(program.multiply_floats(left, right, zero(program)))
+        return joining.joined(program.text).count("ldmatrix")
+
+    assert (fetches(""), fetches(between)) == (1, 0)
+
+
+def test_two_products_of_the_same_left_matrix_fetch_it_once() -> None:
+    program = Program()
+    lefts = [program.tile(1024 * i, 80, False) for i in range(2)]
+    rights = [program.tile(8192 + 1024 * i, 80, False) for i in range(2)]
+    sums = [zero(program) for _ in range(4)]
+    sums = [program.multiply(lefts[i // 2], rights[i // 2], before) for i, before in enumerate(sums)]
+    for pair in sums:
+        program.store(pair)
+    result = same_results(program.text)
+    assert re.search(r"\{%f.*\}, \{(%r\d+), \1\}", result), "no product takes it for both halves of its rows"
+    assert not re.search(r"ldmatrix\S+ \{[^}]*(%r\d+)\b[^}]*\1\b", result)
+
+
 def test_floats_that_were_not_stay_tf32() -> None:
     program = Program()
     left, right = program.own_pair(0, 48, True), program.own_pair(4096, 48, False)
@@ -261,16 +299,23 @@ def test_what_nvrtc_writes_for_threadgroup_memory_is_fetched_by_rows(pitch: int,
     compiled: Any = Nvrtc().compile(parse(SOURCE.replace("PITCH", str(pitch))).translate("cuda"))
     result = joining.joined(compiled.ptx)
     assert len(re.findall(r"ldmatrix\S+\.trans", result)) == 1, compiled.log
-    assert len(re.findall(r"ldmatrix(?!\S+trans)", result)) >= fetches - 1
+    assert len(re.findall(r"ldmatrix(?!\S+trans)", result)) == fetches
     assert "movmatrix" not in result
 
 
-@pytest.mark.parametrize(("apart", "whole"), [(8, True), (16, False)])
-def test_neighbours_in_device_memory_are_read_at_once_where_they_are_aligned(apart: int, whole: bool) -> None:
-    lines = ["{", "\tld.global.v4.u16 \t{%rs1, %rs2, %rs3, %rs4}, [%rd1];"]
-    lines += [f"\tld.global.v4.u16 \t{{%rs5, %rs6, %rs7, %rs8}}, [%rd1+{apart}];", "}"]
+@pytest.mark.parametrize(
+    ("first", "second", "whole"), [("", "+8", True), ("+-8", "", True), ("", "+16", False), ("", "+-8", False)]
+)
+def test_neighbours_in_device_memory_are_read_at_once_where_they_are_aligned(
+    first: str, second: str, whole: bool
+) -> None:
+    lines = ["{", f"\tld.global.v4.u16 \t{{%rs1, %rs2, %rs3, %rs4}}, [%rd1{first}];"]
+    lines += [f"\tld.global.v4.u16 \t{{%rs5, %rs6, %rs7, %rs8}}, [%rd1{second}];", "}"]
     result = joining.joined("\n".join(lines))
-    assert ("@whole ld.global.v4.b32 {a, b, c, d}, [%rd1+0]; @!whole ld.global.v2.b32 {a, b}" in result) == whole
+    assert (
+        f"@whole ld.global.v4.b32 {{a, b, c, d}}, [%rd1{first}]; @!whole ld.global.v2.b32 {{a, b}}" in result
+    ) == whole
+    assert (f"ld.global.v2.b32 {{c, d}}, [%rd1{second}]" in result) == whole
     assert ("mov.b32 {%rs7, %rs8}, d" in result) == whole
     assert result.count("ld.global.v4.u16") == (0 if whole else 2)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-ASSIGNMENT = re.compile(
-    r"^\s*(?:@!?%p\d+\s+)?(?P<operation>\w+)(?P<kind>[\w.]*)\s+(?P<to>%\w+), (?P<operands>[^;{}\[\]]+);\s*$"
-)
+from .assignments import assignment
+
 _BITS = re.compile(r"\s*and\.b(?P<size>32|64)\s+(?P<to>%\w+), (?P<of>%\w+), (?P<mask>\d+);\s*")
 _ALIGNED = re.compile(r"\.align (\d+) \.b8 (\w+)\[")
 _GENERIC = re.compile(r"cvt\.u64\.u32\s+%tmp, (?P<of>%r\d+);\s*cvta\.shared\.u64\s+(?P<to>%rd\d+), %tmp;")
@@ -20,14 +19,12 @@ class TrailingZeros:
 
     def __init__(self, ptx: str, lines: Sequence[str], given: Mapping[str, int]) -> None:
         self._variables = {name: _zeros(int(alignment)) for alignment, name in _ALIGNED.findall(ptx)}
-        self._assigned: dict[str, list[tuple[str, list[str]]]] = {}
-        for line in lines:
-            found = ASSIGNMENT.match(line)
-            if found is not None and _INTEGERS.fullmatch(found["kind"]):
-                operands = [operand.strip() for operand in found["operands"].split(",")]
-                self._assigned.setdefault(found["to"], []).append((found["operation"], operands))
-        for found in _GENERIC.finditer("\n".join(lines)):
-            self._assigned.setdefault(found["to"], []).append(("cvta", [found["of"]]))
+        self._assigned: dict[str, list[tuple[str, Sequence[str]]]] = {}
+        for found in filter(None, map(assignment, lines)):
+            if _INTEGERS.fullmatch(found.kind):
+                self._assigned.setdefault(found.to, []).append((found.operation, found.operands))
+        for generic in _GENERIC.finditer("\n".join(lines)):
+            self._assigned.setdefault(generic["to"], []).append(("cvta", [generic["of"]]))
         self._given = given
         self._known: dict[str, int] = {}
 

@@ -7,8 +7,8 @@ of that.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,13 +16,33 @@ from typing import Any
 
 from ...base import cache
 from ...base.extras import install_command
-from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileError
+from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileError, OstinatoWarning
 from ...msl.cuda_entry import NAMESPACE
 from ...msl.cuda_target import MATRICES
 from ...version import __version__
-from . import alignment, joining, lane_values, narrowing, registers, tile_loads, wide_loads
+from . import (
+    addresses,
+    alignment,
+    assignments,
+    joining,
+    lane_values,
+    narrowing,
+    registers,
+    tile_loads,
+    wide_loads,
+)
 
-_JOINING = (alignment, joining, lane_values, narrowing, registers, tile_loads, wide_loads)
+_JOINING = (
+    addresses,
+    alignment,
+    assignments,
+    joining,
+    lane_values,
+    narrowing,
+    registers,
+    tile_loads,
+    wide_loads,
+)
 """What makes the code that is assembled of NVRTC's."""
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _MESSAGE = re.compile(
@@ -94,8 +114,11 @@ def _compile(text: str, flags: Sequence[str], assemble: Callable[[str], bytes] |
         if assemble is not None and f"#define {MATRICES}" in text:
             ptx = _text(compiler.nvrtcGetPTXSize, compiler.nvrtcGetPTX, program).decode().strip("\0")
             if joining.has_tiles(ptx):
-                with suppress(DeviceError):  # a driver that cannot: the products stay as they are
+                try:
                     return assemble(joining.joined(ptx))
+                except DeviceError as error:
+                    reason = f"the driver does not assemble joined products of simdgroup matrices ({error})"
+                    warnings.warn(f"{reason}; they stay 8 × 8, which is slower", OstinatoWarning, stacklevel=2)
         return _text(compiler.nvrtcGetCUBINSize, compiler.nvrtcGetCUBIN, program)
     finally:
         compiler.nvrtcDestroyProgram(program)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .alignment import ASSIGNMENT
+from .assignments import Assignments
 
 THREADS = 1024
 """As many as a block can have."""
@@ -43,35 +43,38 @@ class LaneValues:
     """Of one function; `given` counts how often each register is given a value."""
 
     def __init__(self, lines: Sequence[str], given: Mapping[str, int]) -> None:
-        assigned = (found for found in map(ASSIGNMENT.match, lines) if found)
-        self._assigned = {found["to"]: found for found in assigned if given[found["to"]] == 1}
+        self._assignments = Assignments(lines, given)
         self._known: dict[str, LaneValue | None] = {"%tid.x": LaneValue("", np.arange(THREADS))}
 
-    def of(self, operand: str) -> LaneValue | None:
+    def of(self, register: str) -> LaneValue | None:
         """None where it depends on anything else."""
-        if _NUMBER.match(operand):
-            return LaneValue("", np.full(THREADS, int(operand)))
-        if not operand.startswith("%"):
-            return LaneValue(operand, np.zeros(THREADS, np.int64))
-        if operand not in self._known:
-            self._known[operand] = None  # one that depends on itself
-            self._known[operand] = self._computed(operand)
-        return self._known[operand]
+        for each in self._assignments.up_to(register, self._known):
+            self._known[each] = self._computed(each)
+        return self._known[register]
 
     def _computed(self, register: str) -> LaneValue | None:
-        found = self._assigned.get(register)
-        kind = _KIND.match(found["kind"]) if found is not None else None
+        found = self._assignments.of(register)
+        kind = _KIND.match(found.kind) if found is not None else None
         width = _WIDTHS.get(register.rstrip("0123456789"))
-        if found is None or kind is None or width is None or found["operation"] not in _OPERATIONS:
+        if found is None or kind is None or width is None or found.operation not in _OPERATIONS:
             return None
-        values = [self.of(operand.strip()) for operand in found["operands"].split(",")]
+        values = [self._operand(operand) for operand in found.operands]
         known = [value for value in values if value is not None]
         variables = [value.variable for value in known if value.variable]
-        if len(known) < len(values) or len(variables) > 1 or (variables and found["operation"] not in ("mov", "add")):
+        if len(known) < len(values) or len(variables) > 1 or (variables and found.operation not in ("mov", "add")):
             return None
         operands = [_extended(value.numbers, kind["type"]) for value in known]
-        numbers = _OPERATIONS[found["operation"]](*operands)
+        if found.operation == "mad" and kind["part"] == "wide":
+            operands[2] = known[2].numbers  # it has the width of the sum
+        if found.operation == "shr" and kind["type"] in ("b64", "u64") and (operands[0] < 0).any():
+            return None  # not negative: its highest bit is set
+        numbers = _OPERATIONS[found.operation](*operands)
         return LaneValue("".join(variables), _extended(numbers, f"u{width}"))
+
+    def _operand(self, operand: str) -> LaneValue | None:
+        if _NUMBER.match(operand):
+            return LaneValue("", np.full(THREADS, int(operand) % (1 << 64), np.uint64).view(np.int64))
+        return self._known.get(operand) if operand.startswith("%") else LaneValue(operand, np.zeros(THREADS, np.int64))
 
 
 def _extended(numbers: Any, type_: str) -> Any:

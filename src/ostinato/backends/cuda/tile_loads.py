@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .alignment import ASSIGNMENT, TrailingZeros
+from .addresses import APART, address, apart_of
+from .alignment import TrailingZeros
+from .assignments import Assignments
 from .lane_values import THREADS, LaneValues
 from .registers import FreshRegisters
 
@@ -27,10 +29,10 @@ _TILE = re.compile(
 _TURN = re.compile(r"\s*movmatrix\.sync\.aligned\.m8n8\.trans\.b16\s+(?P<to>%r\d+), (?P<of>%r\d+);\s*")
 _FETCH = re.compile(
     r"\s*ldmatrix\.sync\.aligned\.m8n8\.x1(?P<trans>\.trans)?\.shared\.b16 \{(?P<to>%r\d+)\},"
-    r" \[(?P<base>%r\d+)(?P<apart>[+-]\d+)?\];"
+    rf" \[(?P<base>%r\d+){APART}\];"
 )
 _READ = re.compile(
-    r"\s*ld\.shared\.(?:v2\.)?u16\s+(?P<to>%rs?\d+|\{%rs\d+, %rs\d+\}), \[(?P<base>%rd?\d+)(?P<apart>[+-]\d+)?\];\s*"
+    rf"\s*ld\.shared\.(?:v2\.)?u16\s+(?P<to>%rs?\d+|\{{%rs\d+, %rs\d+\}}), \[(?P<base>%rd?\d+){APART}\];\s*"
 )
 _SHIFT = re.compile(r"\s*shl\.b32\s+(?P<to>%r\d+), (?P<of>%r\d+), 16;\s*")
 _LOWER = re.compile(r"\s*mov\.b32\s+(?P<to>%r\d+), \{(?P<x>%rs\d+), (?P<y>%rs\d+)\};\s*")
@@ -64,39 +66,44 @@ class _Sums:
     """Addresses of a stretch as sums of what they are computed from, so that those a constant apart are seen."""
 
     def __init__(self, lines: Sequence[str], given: Mapping[str, int], moving: Collection[str]) -> None:
-        assigned = filter(None, map(ASSIGNMENT.match, lines))
-        self._assigned = {found["to"]: found for found in assigned if given[found["to"]] == 1}
+        self._assignments = Assignments(lines, given)
         self._moving = moving
         self._known: dict[str, _Sum] = {}
 
-    def of(self, operand: str) -> _Sum:
-        if not operand.startswith("%"):
-            return _Sum(frozenset(), int(operand) & _WORD)
-        if operand not in self._known:
-            found = self._computed(operand)
-            if any(register in self._moving for register, _ in found.terms):
-                found = _Sum(frozenset({(operand, 1)}), 0)
-            self._known[operand] = found
-        return self._known[operand]
+    def of(self, register: str) -> _Sum:
+        for each in self._assignments.up_to(register, self._known):
+            found = self._computed(each)
+            is_moving = any(term in self._moving for term, _ in found.terms)
+            self._known[each] = _itself(each) if is_moving else found
+        return self._known[register]
 
     def _computed(self, register: str) -> _Sum:
-        found = self._assigned.get(register)
+        found = self._assignments.of(register)
         if found is not None:
-            operands = [operand.strip() for operand in found["operands"].split(",")]
+            operands = found.operands
             numbers = [operand.lstrip("-").isdigit() for operand in operands]
             simple = all(number or operand.startswith("%") for number, operand in zip(numbers, operands, strict=True))
-            match found["operation"], found["kind"]:
+            match found.operation, found.kind:
                 case "add", ".s32" | ".s64" if simple:
-                    return self.of(operands[0]).plus(self.of(operands[1]))
+                    return self._operand(operands[0]).plus(self._operand(operands[1]))
                 case "cvt", ".u32.u64" if simple:
-                    return self.of(operands[0])
+                    return self._operand(operands[0])
                 case "mul", ".lo.s32" if simple and numbers[1]:
-                    return self.of(operands[0]).times(int(operands[1]))
+                    return self._operand(operands[0]).times(int(operands[1]))
                 case "mad", ".lo.s32" if simple and numbers[1]:
-                    return self.of(operands[0]).times(int(operands[1])).plus(self.of(operands[2]))
+                    return self._operand(operands[0]).times(int(operands[1])).plus(self._operand(operands[2]))
                 case "shl", ".b32" if simple and numbers[1]:
-                    return self.of(operands[0]).times(1 << int(operands[1]))
-        return _Sum(frozenset({(register, 1)}), 0)
+                    return self._operand(operands[0]).times(1 << int(operands[1]))
+        return _itself(register)
+
+    def _operand(self, operand: str) -> _Sum:
+        if not operand.startswith("%"):
+            return _Sum(frozenset(), int(operand) & _WORD)
+        return self._known.get(operand) or _itself(operand)
+
+
+def _itself(register: str) -> _Sum:
+    return _Sum(frozenset({(register, 1)}), 0)
 
 
 def tile_result(line: str) -> str | None:
@@ -131,11 +138,11 @@ def fetched(
                 row = sums.of(tile["row"])
                 first, number = rows.setdefault(row.terms, (tile["row"], row.number))
                 apart = (row.number - number + (1 << 31) & _WORD) - (1 << 31)
-                address = f"{first}{apart:+}" if apart else first
-                line = _fetch(tile["to"], address, trans)
+                place = address(first, apart)
+                line = _fetch(tile["to"], place, trans)
                 turned = turns.get(tile["to"])
                 if turned is not None and given[tile["to"]] == given[turned] == 1:
-                    result.append(_fetch(turned, address, not trans))
+                    result.append(_fetch(turned, place, not trans))
                     fetches[turned] = tile["to"]
             elif known >= 2 and tile["kind"] == "straight":
                 line = f"\tld.shared.b32 {tile['to']}, [{tile['first']}];"
@@ -145,8 +152,8 @@ def fetched(
     return result
 
 
-def _fetch(to: str, address: str, turned: bool) -> str:
-    return f"\tldmatrix.sync.aligned.m8n8.x1{'.trans' if turned else ''}.shared.b16 {{{to}}}, [{address}];"
+def _fetch(to: str, place: str, turned: bool) -> str:
+    return f"\tldmatrix.sync.aligned.m8n8.x1{'.trans' if turned else ''}.shared.b16 {{{to}}}, {place};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,7 @@ class _Pairs:
             if read := _READ.fullmatch(line):
                 for place, register in enumerate(read["to"].strip("{}").split(", ")):
                     if given[register] == given[read["base"]] == 1:
-                        self._reads[register] = _Read(at, read["base"], int(read["apart"] or 0) + 2 * place)
+                        self._reads[register] = _Read(at, read["base"], apart_of(read) + 2 * place)
             elif (shift := _SHIFT.fullmatch(line)) and given[shift["to"]] == 1:
                 shifted[shift["to"]] = shift["of"]
             elif (pair := _LOWER.fullmatch(line)) and given[pair["to"]] == 1:
@@ -213,7 +220,7 @@ def recognised(
                 low = fresh.take()
                 added = [f"\tcvt.u32.u64 {low}, {first.base};"]
             added.append(f"\tadd.s32 {bases[key]}, {low}, {rows.offset(fresh)};")
-        result[at] = "\n".join([result[at], *added, _fetch(to, f"{bases[key]}{first.apart:+}", rows.along)])
+        result[at] = "\n".join([result[at], *added, _fetch(to, address(bases[key], first.apart), rows.along)])
     return [line for text in result for line in text.split("\n")]
 
 
@@ -276,13 +283,14 @@ def _fours(groups: Sequence[Sequence[str]], known: Mapping[str, _Fetched]) -> li
         parts = [known[register] for register in group if register in known]
         if (
             len(parts) != len(group)
+            or len(set(group)) < len(group)
             or len({(part.trans, part.base) for part in parts}) > 1
             or not taken.isdisjoint(group)
         ):
             continue
         apart = parts[1].apart - parts[0].apart
         if len(group) == 4:
-            if len(set(group)) < 4 or parts[3].apart - parts[2].apart != apart:
+            if parts[3].apart - parts[2].apart != apart:
                 continue
             fours.append(tuple(group))
         else:
@@ -308,7 +316,7 @@ def gathered(
     for at, line in enumerate(lines):
         found = _FETCH.fullmatch(line)
         if found is not None and given[found["to"]] == given[found["base"]] == 1:
-            known[found["to"]] = _Fetched(at, found["trans"] or "", found["base"], int(found["apart"] or 0))
+            known[found["to"]] = _Fetched(at, found["trans"] or "", found["base"], apart_of(found))
     result = list(lines)
     bases: dict[tuple[str, int, int, int], str] = {}
     for first, group in sorted(
@@ -333,8 +341,8 @@ def gathered(
             ]
         for part in parts:
             result[part.line] = ""
-        address = f"{bases[key]}{parts[0].apart - start:+}"
-        fetch = f"\tldmatrix.sync.aligned.m8n8.x4{parts[0].trans}.shared.b16 {{{', '.join(group)}}}, [{address}];"
+        place = address(bases[key], parts[0].apart - start)
+        fetch = f"\tldmatrix.sync.aligned.m8n8.x4{parts[0].trans}.shared.b16 {{{', '.join(group)}}}, {place};"
         result[first] = "\n".join([*added, fetch])
     return [line for text in result for line in text.split("\n")]
 

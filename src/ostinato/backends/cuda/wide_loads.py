@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .addresses import APART, address, apart_of
+
 _LOAD = re.compile(
-    r"\s*ld\.global\.v4\.u16\s+\{(?P<to>%rs\d+, %rs\d+, %rs\d+, %rs\d+)\}, \[(?P<base>%rd\d+)(?P<apart>[+-]\d+)?\];\s*"
+    rf"\s*ld\.global\.v4\.u16\s+\{{(?P<to>%rs\d+, %rs\d+, %rs\d+, %rs\d+)\}}, \[(?P<base>%rd\d+){APART}\];\s*"
 )
 
 
@@ -29,23 +31,19 @@ def widened(lines: Sequence[str]) -> list[str]:
     return result
 
 
-def _apart(load: re.Match[str]) -> int:
-    return int(load["apart"] or 0)
-
-
 def _follows(first: re.Match[str], second: re.Match[str]) -> bool:
-    return first["base"] == second["base"] and _apart(second) == _apart(first) + 8
+    return first["base"] == second["base"] and apart_of(second) == apart_of(first) + 8
 
 
 def _both(first: re.Match[str], second: re.Match[str]) -> str:
-    base, apart = first["base"], _apart(first)
-    address, next_address = f"[{base}{apart:+}]", f"[{base}{apart + 8:+}]"
+    base, apart = first["base"], apart_of(first)
+    here, behind = address(base, apart), address(base, apart + 8)
     shorts = [*first["to"].split(", "), *second["to"].split(", ")]
     parts = "; ".join(f"mov.b32 {{{shorts[2 * i]}, {shorts[2 * i + 1]}}}, {word}" for i, word in enumerate("abcd"))
     return (
         "\t{ .reg .pred whole; .reg .b32 a, b, c, d, low;"
         f" cvt.u32.u64 low, {base}; add.s32 low, low, {apart}; and.b32 low, low, 15; setp.eq.u32 whole, low, 0;"
-        f" @whole ld.global.v4.b32 {{a, b, c, d}}, {address};"
-        f" @!whole ld.global.v2.b32 {{a, b}}, {address}; @!whole ld.global.v2.b32 {{c, d}}, {next_address};"
+        f" @whole ld.global.v4.b32 {{a, b, c, d}}, {here};"
+        f" @!whole ld.global.v2.b32 {{a, b}}, {here}; @!whole ld.global.v2.b32 {{c, d}}, {behind};"
         f" {parts}; }}"
     )
