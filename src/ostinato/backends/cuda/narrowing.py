@@ -35,6 +35,7 @@ class _Factor:
 
     type: str
     register: str
+    """It is given a value once: others may hold the next round's by the time the product is reached."""
     wide: bool
     """Whether it is the upper half of a register of 32 bits."""
 
@@ -50,6 +51,7 @@ class _Sources:
             if given[found["to"]] == given[found["second"]] == 1
         }
         self._zeros = zeros
+        self._given = given
 
     def left(self, first: str, second: str) -> tuple[_Factor, _Factor] | None:
         """The two neighbours of a row that a lane gives."""
@@ -65,12 +67,14 @@ class _Sources:
         value = self._before(register, "cvt.rna.tf32.f32")
         half = self._before(value, "cvt.f32.f16")
         if half is not None:
-            return _Factor("f16", half, False)
+            return _Factor("f16", half, False) if self._given[half] == 1 else None
         bits = self._before(value, "mov.b32")
         if bits is None or self._zeros.of(bits) < 16:
             return None
         short = self._before(self._before(bits, "shl.b32"), "cvt.u32.u16")
-        return _Factor("bf16", bits, True) if short is None else _Factor("bf16", short, False)
+        if short is not None and self._given[short] == 1:
+            return _Factor("bf16", short, False)
+        return _Factor("bf16", bits, True) if self._given[bits] == 1 else None
 
     def _before(self, register: str | None, operation: str) -> str | None:
         found = self._singles.get(register) if register is not None else None

@@ -9,7 +9,7 @@ _DECLARED = re.compile(r"(?P<declared>\s*\.reg \.b32\s+%r<)(?P<count>\d+)>;")
 
 
 class FreshRegisters:
-    """Of 32 bits. `declared` makes them known to the function, and begins it with what they all need."""
+    """New 32-bit registers. `declared` adds their declaration, and the code of `once`, to the function."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         found = next((found for found in map(_DECLARED.fullmatch, lines) if found), None)
@@ -22,13 +22,16 @@ class FreshRegisters:
         return f"%r{self._count - 1}"
 
     def once(self, expression: str, thread_to: Callable[[str, str], list[str]]) -> str:
-        """A register with an expression of the thread's number; `thread_to` writes the code from one to the other."""
+        """A register computed once, from the thread's number; `thread_to(thread, to)` writes that code."""
         if expression not in self._kept:
             thread, self._kept[expression] = self.take(), self.take()
             self._first += [f"\tmov.u32 {thread}, %tid.x;", *thread_to(thread, self._kept[expression])]
         return self._kept[expression]
 
     def declared(self, lines: Sequence[str]) -> list[str]:
-        result = [_DECLARED.sub(lambda found: f"{found['declared']}{self._count}>;", line) for line in lines]
-        place = max((at for at, line in enumerate(result) if line.lstrip().startswith(".reg")), default=0)
-        return [*result[: place + 1], *self._first, *result[place + 1 :]]
+        result = []
+        for line in lines:
+            found = _DECLARED.fullmatch(line)
+            # Calls declare registers too, but this declaration stands before all code of the function.
+            result += [line] if found is None else [f"{found['declared']}{self._count}>;", *self._first]
+        return result
