@@ -14,7 +14,7 @@ from fake_driver import Fake
 from ostinato.backends import records
 from ostinato.backends.cuda import launches
 from ostinato.backends.cuda.kernels import Functions
-from ostinato.backends.cuda.launchers import FULL, STAGED_BYTES, NativeLauncher, Reading, Started
+from ostinato.backends.cuda.launchers import _FEW_ROWS, FULL, STAGED_BYTES, NativeLauncher, Reading, Started
 from ostinato.backends.cuda.rings import SLOT_BYTES, RingFields
 from ostinato.backends.cuda.updates import AddedNode, Nodes, Rows
 from ostinato.native.building import host_library
@@ -152,8 +152,8 @@ def test_a_graph_that_is_not_launched_moves_no_count(bench: Bench) -> None:
 
 
 def test_only_changed_nodes_get_new_parameters(bench: Bench) -> None:
-    added = [AddedNode(at, 10 + at, 101, 2 + at, 32, 64 * at, bytes(80 + 8 * 2)) for at in range(4)]
-    nodes = Nodes(None, 7, added, 4)
+    added = [AddedNode(at, 10 + at, 101, 2 + at, 32, 64 * at, bytes(80 + 8 * 2)) for at in range(12)]
+    nodes = Nodes(None, 7, added, 12)
     told = []
 
     def update(graph: int, node: int, at: int) -> int:
@@ -172,11 +172,13 @@ def test_only_changed_nodes_get_new_parameters(bench: Bench) -> None:
     few = (np.array([2]), np.array([1]), [4000])
     assert bench.launcher.update(nodes, nodes.change(*few)) == 0
     assert told[2:] == [(7, 12, 101, 4, 32, 128, 0, 4000)]
-    many = Rows.of(np.arange(4), np.repeat(2, 20))
-    assert many.total == 4
+    many = Rows.of(np.arange(12), np.repeat(2, 20))
+    assert many.total == 12 > _FEW_ROWS  # beyond that, the interpreter runs other threads meanwhile
+    assert bench.launcher.update(nodes, many) == 0
+    assert [node for _, node, *_ in told[3:]] == list(range(10, 22))
     bench.fake.fail_update = bench.fake.updates + 2
     assert bench.launcher.update(nodes, many) == 1
-    assert len(told) == 4
+    assert len(told) == 16
 
 
 def test_small_reads_go_through_pieces_of_pinned_memory(bench: Bench) -> None:
