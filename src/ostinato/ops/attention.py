@@ -51,7 +51,7 @@ _TILED_TOKENS = 64
 _HEADS_TOGETHER = 8
 """Heads of a token that are rotated together, by the same angles."""
 _HEADS_APPENDED = {16: 16, 4096: 32}
-"""The same of a simdgroup that also moves them to the cache, from so many tokens on."""
+"""Heads per simdgroup of `rope_append`, by the fewest tokens from which that many are taken."""
 _TOKENS_LOOKED_UP = 4
 """Rows that a thread of the embedding reads at a time."""
 _KEYS_TOGETHER = 4

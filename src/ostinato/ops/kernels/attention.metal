@@ -11,23 +11,19 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#include "vectors.h"
+
 constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 16;
 constant constexpr uint TOGETHER = 4;  // keys per row of lanes whose loads are in flight
 constant constexpr uint OWN = 8;       // elements of a head per lane
-
-// A row in vectors, of whose size its address is a multiple. The compiler relies on that with a value of this type, but not
-// where it sees a cast.
-template <typename T> inline device const vec<T, 4> *in_fours(device const T *row) {
-    return (device const vec<T, 4> *)row;
-}
 
 // A lane's elements of a row, zero beyond its end. Loaded as vectors if rows are whole, aligned vectors.
 template <typename T, bool WHOLE>
 inline void load(device const T *row, uint first, uint size, thread float *to) {
     if (WHOLE) {
         const bool inside = first < size;
-        device const vec<T, 4> *parts = in_fours(row + (inside ? first : 0));
+        device const vec<T, 4> *parts = in_vectors<vec<T, 4>>(row + (inside ? first : 0));
         const vec<T, 4> low = parts[0], high = parts[1];
         for (uint part = 0; part < 4; ++part) {
             to[part] = inside ? float(low[part]) : 0.0f;

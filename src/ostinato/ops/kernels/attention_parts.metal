@@ -16,6 +16,8 @@
 #include <metal_simdgroup_matrix>
 using namespace metal;
 
+#include "vectors.h"
+
 constant constexpr uint SIMD = 32;
 constant constexpr uint SIMDGROUPS = 4;
 constant constexpr uint QUERIES = 8;
@@ -25,9 +27,6 @@ constant constexpr uint MOST_PARTS = 128;
 constant constexpr uint SLICES = 8;  // of the parts, when they are joined
 constant constexpr float LOG2_E = 1.4426950408889634f;
 #define EACH(i, count) _Pragma("clang loop unroll(full)") for (uint i = 0; i < count; ++i)
-
-// As `in_parts`: what the compiler may rely on with a value of this type.
-inline device const float2 *in_pairs(device const float *row) { return (device const float2 *)row; }
 
 // The lane that holds the `pair`-th two elements of a tile's row.
 inline ushort lane_of(uint row, uint pair) { return (row & 4) << 2 | (row & 3) << 1 | (pair & 2) << 2 | (pair & 1); }
@@ -69,8 +68,8 @@ kernel void attend_part(device const T *queries [[buffer(0)]], device const T *k
         return;
     }
     const ulong kept = ulong(kept_head) * capacity * (SIZE / 8) + pair;
-    device const uint4 *key_words = in_parts(keys) + kept;
-    device const uint4 *value_words = in_parts(values) + kept;
+    device const uint4 *key_words = in_vectors<uint4>(keys) + kept;
+    device const uint4 *value_words = in_vectors<uint4>(values) + kept;
 
     simdgroup_matrix<T, 8, 8> query[TILES];
     device const T *first = queries + ulong(first_head + min(pair * 2, here - 1)) * SIZE;
@@ -176,7 +175,7 @@ kernel void join_parts(device const float *partial [[buffer(0)]], device T *out 
                        uint heads [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float sums_of[SLICES][SIZE];
-    device const float2 *states = in_pairs(partial + ulong(heads) * parts * SIZE) + ulong(head) * parts;
+    device const float2 *states = in_vectors<float2>(partial + ulong(heads) * parts * SIZE) + ulong(head) * parts;
     const uint slice = member / SIZE, at = member % SIZE;
     device const float *sums = partial + ulong(head) * parts * SIZE + at;
     // All loads are in flight at once. Every simdgroup looks at all parts, so that none waits for another.

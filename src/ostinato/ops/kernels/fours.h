@@ -3,6 +3,14 @@
 
 #define FOR_EACH _Pragma("clang loop unroll(full)") for (uint i = 0; i < EACH; ++i)
 
+// Loops of a thread over its elements of a row: the KEPT ones that it holds in an array, and the rest. `place` is where
+// the next EACH stand in the row, and `step` their number in the array. The first loop is short and unrolled, so that
+// the array stays in registers.
+#define FOR_KEPT                                                                                                     \
+    _Pragma("clang loop unroll(full)") for (uint step = 0, place = member * EACH; step < KEPT / EACH;                \
+                                            ++step, place += members * EACH) if (place < width)
+#define FOR_REST for (uint place = (member + KEPT / EACH * members) * EACH; place < width; place += members * EACH)
+
 // Two elements of 16 bits. A bfloat is the upper half of a float.
 template <typename T>
 inline float2 two_of(uint bits, thread T *) {

@@ -1,11 +1,11 @@
 // Functions in a precision that is enough for results of type T: those of float are the library's own; those of 16 bits
 // take few instructions, since computing an element must not take longer than moving it. Their relative error is below
-// 2^-15 where results are normal numbers.
+// 2^-15, but a reciprocal below 2^-126 may be zero, and so may x · sigmoid_of(x) where it is below 2^-119.
 template <typename T>
 struct Functions {
     static float exp_of(float x) { return fast::exp(x); }
     static float quotient(float x, float y) { return fast::divide(x, y); }
-    // Not metal::fast::tanh, whose error is relative to one. Near zero, two terms of the power series are enough.
+    // Not metal::fast::tanh, whose error is relative to one. Near zero, three terms of the power series are enough.
     static float tanh_of(float x) {
         const float square = x * x, far = 1.0f - fast::divide(2.0f, 1.0f + fast::exp2(2.8853900817779268f * x));
         return square < 0.04f ? x - x * square * (0.33333333f - 0.13333333f * square) : far;
@@ -35,6 +35,9 @@ template <typename T>
 inline float sigmoid_of(float x) {
     return Functions<T>::quotient(1.0f, 1.0f + Functions<T>::exp_of(-x));
 }
+
+// x · sigmoid(x) with one division, in the precision of float.
+inline float silu(float x) { return x / (1.0f + exp(-x)); }
 
 // The probability that a normal variable is below x, ½ (1 + erf(x / √2)).
 template <typename T>

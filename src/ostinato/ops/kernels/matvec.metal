@@ -9,6 +9,8 @@
 // Weights are [out, in]. Sums are kept in float and rounded once, to the type that is stored.
 
 #include "parts.h"
+#include "functions.h"
+#include "vectors.h"
 #include <ostinato>
 
 constant constexpr uint SIMD = 32;
@@ -54,7 +56,7 @@ inline void load_parts(device const uint4 *row, uint at, uint stride, uint parts
         const uint parts = width / (16 / sizeof(T));                                                                  \
         for (uint at = first; at < parts; at += FLIGHT * stride) {                                                    \
             if (at != first) {                                                                                        \
-                load_parts<FLIGHT>(in_parts(row), at, stride, parts, loaded);                             \
+                load_parts<FLIGHT>(in_vectors<uint4>(row), at, stride, parts, loaded);                                \
             }                                                                                                         \
             sum += products<T, FLIGHT>(loaded, (space const uint4 *)x, at, stride, parts);                            \
         }                                                                                                             \
@@ -63,8 +65,6 @@ inline void load_parts(device const uint4 *row, uint at, uint stride, uint parts
 
 DEFINE_PRODUCTS(products, lane_product, device, FLIGHT)
 DEFINE_PRODUCTS(staged_products, staged_lane_product, threadgroup, 1)
-
-inline float silu(float x) { return x / (1.0f + exp(-x)); }
 
 // The sum of a row, of which each of `split` simdgroups has a share.
 inline float shared_sum(threadgroup const float *partial, uint line, uint split) {
@@ -93,13 +93,13 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 // The first parts of a row, before anything else is done with it.
 #define LOAD_ROW(base)                                                                                                \
     if (aligned && base < rows) {                                                                                     \
-        device const T *next = row_of(matrix, ROW(base + mine), rows, width);                                              \
-        load_parts<FLIGHT>(in_parts(next), first, stride, parts, loaded);                                 \
+        device const T *next = row_of(matrix, ROW(base + mine), rows, width);                                         \
+        load_parts<FLIGHT>(in_vectors<uint4>(next), first, stride, parts, loaded);                                    \
     }
 
 // Loads a thread's part of x, and stages x in threadgroup memory.
 #define LOAD_X(from)                                                                                                  \
-    device const uint4 *given = in_parts(from);                                                         \
+    device const uint4 *given = in_vectors<uint4>(from);                                                              \
     uint4 kept[KEPT];                                                                                                 \
     if (staged && aligned) {                                                                                          \
         for (uint step = 0; step < KEPT; ++step) {                                                                    \
@@ -127,15 +127,15 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
     uint4 gain[KEPT_NORMED];                                                                                          \
     if (aligned) {                                                                                                    \
         for (uint step = 0; step < KEPT_NORMED; ++step) {                                                             \
-            gain[step] = in_parts(norm)[min(member + step * members, parts - 1)];                       \
+            gain[step] = in_vectors<uint4>(norm)[min(member + step * members, parts - 1)];                            \
         }                                                                                                             \
     }
 
 // The same with normalised x: each group normalises x for itself.
 #define STAGE_NORMED_X()                                                                                              \
     {                                                                                                                 \
-        device const uint4 *given = in_parts(x);                                                          \
-        device const uint4 *gains = in_parts(norm);                                                       \
+        device const uint4 *given = in_vectors<uint4>(x);                                                             \
+        device const uint4 *gains = in_vectors<uint4>(norm);                                                          \
         uint4 kept[KEPT_NORMED];                                                                                      \
         float squares = 0.0f;                                                                                         \
         if (aligned) {                                                                                                \

@@ -5,6 +5,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#include "functions.h"
 #include "plain.h"
 
 /// out = weight · x; with `added`, out = addend + weight · x, rounded after each of the two.
@@ -33,8 +34,6 @@ kernel void norm_matvec(device const T *weight [[buffer(0)]], device const T *x 
                         uint row [[thread_position_in_grid]]) {
     out[row] = T(normed_product(weight + ulong(row) * width, x, norm, width, eps));
 }
-
-inline float silu(float x) { return x / (1.0f + exp(-x)); }
 
 /// out = silu(weight[0] · x) · (weight[1] · x)
 template <typename T>

@@ -44,7 +44,3 @@ template <> inline uint4 scaled_16_bytes<bfloat>(uint4 a, uint4 b, float scale) 
     return uint4(scaled_bfloats(a.x, b.x, scale), scaled_bfloats(a.y, b.y, scale), scaled_bfloats(a.z, b.z, scale),
                  scaled_bfloats(a.w, b.w, scale));
 }
-
-// A row in parts of 16 bytes, of which it begins at a multiple. The compiler relies on that with a value of this type, but not
-// where it sees a cast.
-template <typename T> inline device const uint4 *in_parts(device const T *row) { return (device const uint4 *)row; }

@@ -21,13 +21,6 @@ constant constexpr uint MOST_SIMDGROUPS = 32;
 // Elements of a row that a thread keeps; of vectors 32 bytes, so that enough loads are in flight.
 template <typename T, uint EACH> constexpr uint kept_elements() { return EACH == 4 ? 32 / sizeof(T) : 8; }
 
-// A row is read twice; `place` is the index of a thread's next elements. The loop is short and unrolled, so that arrays
-// of kept elements stay in registers.
-#define FOR_KEPT                                                                                                     \
-    _Pragma("clang loop unroll(full)") for (uint step = 0, place = member * EACH; step < KEPT / EACH;                \
-                                            ++step, place += members * EACH) if (place < width)
-#define FOR_REST for (uint place = (member + KEPT / EACH * members) * EACH; place < width; place += members * EACH)
-
 // Makes `scale`, 1 / sqrt(mean of squares + eps) over the row, from each thread's sum of its own `squares`.
 #define SCALE_OF_ROW()                                                              \
     squares = simd_sum(squares);                                                    \

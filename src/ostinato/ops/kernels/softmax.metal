@@ -16,11 +16,6 @@ constant constexpr uint MOST_SIMDGROUPS = 32;
 // Elements of a row that a thread keeps.
 template <uint EACH> constexpr uint kept_elements() { return EACH == 8 ? 32 : 16; }
 
-#define FOR_KEPT                                                                                                     \
-    _Pragma("clang loop unroll(full)") for (uint step = 0, place = member * EACH; step < KEPT / EACH;                \
-                                            ++step, place += members * EACH) if (place < width)
-#define FOR_REST for (uint place = (member + KEPT / EACH * members) * EACH; place < width; place += members * EACH)
-
 template <typename T, uint EACH>
 [[max_total_threads_per_threadgroup(MOST_THREADS)]]
 kernel void softmax(device const T *x [[buffer(0)]], device T *out [[buffer(1)]], constant uint &width [[buffer(2)]],
