@@ -15,6 +15,7 @@ from nvrtc import Nvrtc
 from ostinato.backends.cuda import compiling, joining
 from ostinato.backends.cuda.joining import has_tiles
 from ostinato.msl import cuda_options, parse
+from ptx_registers import assert_registers_hold
 
 MMA = re.compile(
     r"mma\.sync\.aligned\.(m16n8k\d+)\.row\.col\.f32\.(\w+)\.\w+\.f32 \{(.*?)\}, \{(.*?)\}, \{(.*?)\}, \{(.*?)\};"
@@ -193,6 +194,7 @@ def programs(draw: st.DrawFn) -> str:
 @given(programs())
 def test_every_sum_keeps_its_products(ptx: str) -> None:
     assert stored(joined(ptx)) == stored(ptx)
+    assert_registers_hold(f"{{\n{ptx}\n}}", f"{{\n{joined(ptx)}\n}}")
 
 
 SOURCE = """#include <metal_stdlib>

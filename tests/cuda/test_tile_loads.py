@@ -18,6 +18,7 @@ from ostinato.backends.cuda import joining
 from ostinato.backends.cuda.alignment import TrailingZeros
 from ostinato.msl import parse
 from ptx_lanes import Warp, bits_of
+from ptx_registers import assert_registers_hold
 
 HEAD = "{ .reg .b32 none; .reg .f32 nil, unused0, unused1; mov.b32 none, 0; mov.f32 nil, 0f00000000;"
 VARIABLE = ".shared .align {} .b8 memory[32768];\n"
@@ -125,6 +126,7 @@ def same_results(text: str) -> str:
     """The joined program, which stores what the first one does."""
     memory = bits_of(np.random.default_rng(1).integers(-3, 4, 16384)).astype(np.uint16).tobytes()
     result = joining.joined(text)
+    assert_registers_hold(text, result)
     for first_thread in (0, 32):
         body, joined = (program.split("\n", 1)[1] for program in (text, result))
         for before, after in zip(

@@ -29,7 +29,7 @@ class TrailingZeros:
         self._known: dict[str, int] = {}
 
     def of(self, register: str) -> int:
-        """What all assignments leave, where one that depends on itself in a loop changes nothing."""
+        """The fewest zeros that any assignment leaves; loops are solved as a greatest fixed point."""
         found = dict.fromkeys(self._reached(register), _MOST)
         changed = register not in self._known
         while changed:
