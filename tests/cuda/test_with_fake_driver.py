@@ -116,7 +116,7 @@ def test_live_work_and_replays_have_numbers_times_and_samples(fake: Driver, devi
     assert [struct.unpack("=f", one[:4])[0] for one in fake.values[:5]] == [0, 1, 2, 3, 4]
 
 
-def test_a_chain_is_launched_early_and_waits_inside(fake: Driver, device: ost.Device) -> None:
+def test_kernels_of_a_chain_are_launched_early_and_wait_when_they_begin(fake: Driver, device: ost.Device) -> None:
     graph, _ = bumps(device, 4)
     run = graph.instantiate()
     native = run._plain.parts[0].executable

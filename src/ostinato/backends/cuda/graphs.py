@@ -5,9 +5,13 @@ reads the replay's number and values from a slot in host memory (`rings.py`) and
 device memory, where kernels read them. Its last node writes the times of the replay to the slot and marks it as done.
 
 Edges that are implied by others are left out. If a kernel then has one predecessor, its edge is a programmatic one: the
-kernel is launched while its predecessor still runs, and waits inside. It thereby waits for everything before it,
-because its predecessor has waited too. Kernels with very many blocks gain nothing from that, since every block would
-pay for the wait.
+kernel is launched while its predecessor still runs, and waits for it when it begins. It thereby waits for everything
+before it, because its predecessor has waited too. Kernels with very many blocks gain nothing from that, since every
+block would pay for the wait.
+
+A kernel that reads something early, which no command of the graph writes (`ir/early_reads.py`), waits in its body,
+after these reads. The values of the replay are read early too, so kernels without predecessors let their successors
+start only after they have waited for the first node.
 
 Timing uses a second graph, of the kernels' instrumented variants, built on first use. Its last node also reduces the
 times of each command to one pair and writes it to the address in the slot. Both graphs share arena and ring, because
@@ -54,7 +58,7 @@ _ROOTS = 32
 class _Node:
     """A launch, or an empty node that joins many edges."""
 
-    __slots__ = ("blocks", "dependent", "index", "launch", "params", "predecessors", "waits_inside")
+    __slots__ = ("blocks", "dependent", "index", "launch", "params", "predecessors", "waits_in_body")
 
     def __init__(self, index: int, predecessors: list[int], launch: Launch | None, params: bytes) -> None:
         self.index = index
@@ -63,7 +67,7 @@ class _Node:
         self.params = params
         self.blocks = 0 if launch is None else launch.blocks
         self.dependent = False
-        self.waits_inside = False
+        self.waits_in_body = False
 
 
 class NativeGraph:
@@ -90,7 +94,7 @@ class NativeGraph:
             struct.pack_into("=Q", params, launches.HEAD.size + 8 * use.position, value)
             launched[use.node].params = bytes(params)
         self._is_inner = {other for node in self._nodes for other in node.predecessors}
-        self._ends_early = False
+        self._end_is_dependent = False
         if backend.dependent_launch:
             self._link(_SMALL * backend.capabilities.workers, early_dispatches(commands.commands))
         self.executable = self._build(sampled=False)
@@ -106,19 +110,19 @@ class NativeGraph:
         """Note that a launch has failed."""
         self.ring.fields.uneven = 1
 
-    def _link(self, most_blocks: int, early: Collection[int]) -> None:
+    def _link(self, most_blocks: int, reads_early: Collection[int]) -> None:
         """Mark the nodes that are launched while their only predecessor (for roots, the first node) still runs.
 
-        Those of the commands in `early` wait where their kernels say, the others when they begin.
+        Those of the commands in `reads_early` wait where their kernels say, the others when they begin.
         """
         small = [node.launch is not None and node.blocks <= most_blocks for node in self._nodes]
         few_roots = sum(not node.predecessors for node in self._nodes) <= _ROOTS
         for node, is_small in zip(self._nodes, small, strict=True):
             node.dependent = is_small and len(node.predecessors) < 2 and all(small[at] for at in node.predecessors)
             node.dependent &= few_roots or bool(node.predecessors)
-            node.waits_inside = bool(node.predecessors) and node.index in early
+            node.waits_in_body = bool(node.predecessors) and node.index in reads_early
         leaves = self._leaves()
-        self._ends_early = len(leaves) < 2 and all(small[at] for at in leaves)
+        self._end_is_dependent = len(leaves) < 2 and all(small[at] for at in leaves)
 
     def _leaves(self) -> list[int]:
         """The nodes that no other waits for."""
@@ -196,7 +200,7 @@ class NativeGraph:
         cu = self._cu
         programmatic = self._programmatic()
         releases = {node.predecessors[0] for node in self._nodes if node.dependent and node.predecessors}
-        if self._ends_early:
+        if self._end_is_dependent:
             releases.update(self._leaves())
         begin = self._add_begin(graph)
         kernel = cu.CUgraphNodeParams()
@@ -212,8 +216,8 @@ class NativeGraph:
             if False in self._native_nodes:  # its addresses may have changed
                 arguments = self._native_nodes[False].arguments(node.index, len(params))
                 ctypes.memmove(ctypes.addressof(params) + launches.HEAD.size, arguments, len(arguments))
-            waits = launches.WAITS_INSIDE if node.waits_inside else launches.WAITS
-            # Behind the roots, kernels start when the values of the replay are there: some read them before they wait.
+            waits = launches.WAITS_IN_BODY if node.waits_in_body else launches.WAITS
+            # Behind the roots, kernels start when the values of the replay are there.
             release = launches.RELEASES if node.predecessors else launches.RELEASES_LATE
             flags = (waits if node.dependent else 0) | (release if at in releases else 0)
             launches.add_flags(params, flags)
@@ -237,9 +241,9 @@ class NativeGraph:
 
     def _add_begin(self, graph: Any) -> Any:
         ring, words = self.ring.fields, -(-self.value_bytes // 16)
-        early = any(node.dependent and not node.predecessors for node in self._nodes)
-        early |= self._ends_early and not self._nodes
-        values = (self.arena.address, self.ring.device, ring.mask, ring.stride, words, early)
+        releases = any(node.dependent and not node.predecessors for node in self._nodes)
+        releases |= self._end_is_dependent and not self._nodes
+        values = (self.arena.address, self.ring.device, ring.mask, ring.stride, words, releases)
         threads = min(max(records.rounded(words, 32), 32), 1024)
         return self._add_own(graph, self.backend.support["ost_begin"], 1, threads, values, [], False)
 
@@ -248,15 +252,15 @@ class NativeGraph:
         support, done = self.backend.support, self.backend.done_address
         *nodes, begin = added
         last = [nodes[at] for at in self._leaves()] or [begin]
-        early = self._ends_early
+        dependent = self._end_is_dependent
         if not sampled:
-            self._add_own(graph, support["ost_end"], 1, 1, (self.arena.address, done, early), last, early)
+            self._add_own(graph, support["ost_end"], 1, 1, (self.arena.address, done, dependent), last, dependent)
             return
         assert self._pairs is not None
         block, table, starts = self._pairs
-        values = (table.address, block.address, self.count, self.arena.address, done, early)
+        values = (table.address, block.address, self.count, self.arena.address, done, dependent)
         blocks = resolve_blocks(self.count, int(starts[-1]))
-        self._add_own(graph, support["ost_resolve_end"], blocks, RESOLVE_THREADS, values, last, early)
+        self._add_own(graph, support["ost_resolve_end"], blocks, RESOLVE_THREADS, values, last, dependent)
 
     def _add_own(
         self,
@@ -266,9 +270,9 @@ class NativeGraph:
         threads: int,
         values: Sequence[int],
         before: list[Any],
-        early: bool,
+        dependent: bool,
     ) -> Any:
-        """Add one of the backend's own kernels; with `early` it is launched while its predecessor still runs."""
+        """Add one of the backend's own kernels; a `dependent` one is launched while its predecessor still runs."""
         cu, count = self._cu, len(values)
         # A four-byte parameter is the first half of its eight bytes.
         numbers = (ctypes.c_uint64 * count)(*values)
@@ -279,7 +283,7 @@ class NativeGraph:
         kernel.kernel.gridDimX, kernel.kernel.blockDimX = blocks, threads
         kernel.kernel.gridDimY = kernel.kernel.gridDimZ = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1
         kernel.kernel.kernelParams = ctypes.addressof(pointers)
-        data = [self._programmatic()] if early else None
+        data = [self._programmatic()] if dependent else None
         return call(cu.cuGraphAddNode, graph, before, data, len(before), kernel)
 
     def _programmatic(self) -> Any:

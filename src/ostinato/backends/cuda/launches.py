@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("=9I12x4IQQ")
 NODE_AT, FLAGS_AT, MASK_AT, SAMPLES_AT = 36, 48, 60, 64
-WAITS, RELEASES, OWN_SLOTS, ONE_ROW, WAITS_INSIDE, RELEASES_LATE = 1, 2, 4, 8, 16, 32
-"""Flags: the kernel waits for its predecessor; its successor may start early; every warp has its own pair of times; the
-grid has one row."""
+WAITS, RELEASES, OWN_SLOTS, ONE_ROW, WAITS_IN_BODY, RELEASES_LATE = 1, 2, 4, 8, 16, 32
+"""Flags, as in msl/include/ostinato/entry_cuda.h. The kernel waits for its predecessor when it begins; its successor
+may start as soon as it begins; every warp has its own pair of times; the grid has one row; the kernel waits where its
+body says so; its successor may start once it has waited."""
 
 MOST_BLOCKS = 2**31 - 1
 MOST_SLOTS, FEWEST_SLOTS = 4096, 32

@@ -111,8 +111,8 @@ static __device__ void wait_for_last() {
 // The first node of a graph, one block: copies the replay's values from its slot. Host and device both count the
 // replays to find the slot; if they ever disagree, the replay must not run with another replay's values.
 extern "C" __global__ void ost_begin(Arena *arena, unsigned char *ring, uint32 mask, uint32 stride, uint32 words,
-                                     uint32 early) {
-  if (early) release_next();
+                                     uint32 releases) {
+  if (releases) release_next();
   const uint32 turn = arena->turn;
   uint4 *const slot = reinterpret_cast<uint4 *>(ring + uint64(turn & mask) * stride);
   uint4 *const values = reinterpret_cast<uint4 *>(arena + 1);
@@ -138,15 +138,15 @@ static __device__ void finish(const Arena *arena, uint64 end, volatile uint32 *d
 }
 
 // The last node of a graph.
-extern "C" __global__ void ost_end(const Arena *arena, volatile uint32 *done, uint32 early) {
-  if (early) wait_for_last();
+extern "C" __global__ void ost_end(const Arena *arena, volatile uint32 *done, uint32 dependent) {
+  if (dependent) wait_for_last();
   finish(arena, now(), done);
 }
 
 // The last node of an instrumented graph: collects the times; the block that finishes last ends the replay.
 extern "C" __global__ void ost_resolve_end(const uint32 *starts, ulonglong2 *pairs, uint32 count, Arena *arena,
-                                           volatile uint32 *done, uint32 early) {
-  if (early) wait_for_last();
+                                           volatile uint32 *done, uint32 dependent) {
+  if (dependent) wait_for_last();
   if (blockIdx.x == 0 && threadIdx.x == 0) arena->end = now();
   resolve(starts, pairs, reinterpret_cast<ulonglong2 *>(arena->result), count, arena->begin);
   __syncthreads();
