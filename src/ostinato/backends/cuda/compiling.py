@@ -21,11 +21,13 @@ from ...msl.cuda_entry import NAMESPACE
 from ...msl.cuda_target import MATRICES
 from ...version import __version__
 from . import (
-    addresses,
+    accesses,
     alignment,
     assignments,
     joining,
+    lane_reads,
     lane_values,
+    mma_lines,
     narrowing,
     registers,
     tile_loads,
@@ -33,11 +35,13 @@ from . import (
 )
 
 _JOINING = (
-    addresses,
+    accesses,
     alignment,
     assignments,
     joining,
+    lane_reads,
     lane_values,
+    mma_lines,
     narrowing,
     registers,
     tile_loads,

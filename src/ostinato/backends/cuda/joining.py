@@ -6,7 +6,7 @@ stand near each other in its PTX: two with the same right operand become one pro
 second adds to the first become one of twice the depth. Everything else stays as it was. Only products in a stretch
 without branches are joined. The earlier one moves to the place of the later one, if nothing in between has to do with
 its registers. Before that, floats that were 16-bit numbers become these again (narrowing.py), and matrices in
-threadgroup memory are fetched by whole rows (tile_loads.py).
+threadgroup memory are fetched by whole rows (tile_loads.py, lane_reads.py).
 """
 
 from __future__ import annotations
@@ -18,26 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .alignment import TrailingZeros, without_known_bits
+from .lane_reads import recognised
 from .lane_values import LaneValues
+from .mma_lines import PRODUCT, PRODUCT_BEGINS, REPEATABLE, WIDE_TURN
 from .narrowing import narrowed
 from .registers import FreshRegisters
-from .tile_loads import fetched, gathered, recognised, tile_result
+from .tile_loads import fetched, gathered, tile_result
 from .wide_loads import widened
 
-_TILE = re.compile(
-    r"\s*\{ \.reg \.b32 none;.* mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.(?P<type>\w+)\.\w+\.f32"
-    r" \{(?P<d>%f\d+, %f\d+), [^}]*\}, \{(?P<a>%r\d+(?:, none, %r\d+)?), none\}, \{(?P<b>%r\d+(?:, %r\d+)?)\},"
-    r" \{(?P<c>%f\d+, %f\d+), [^}]*\}; \}\s*"
-)
 _LEAVES = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:bra|brx|ret|exit|call|trap)\b|^\s*\$\w+:|^\s*[{}]\s*$|^\s*\.")
-_REPEATABLE = re.compile(
-    r"\s*(?P<operation>movmatrix\.sync\.aligned\.m8n8\.trans\.b16|mov\.b32|cvt\.rna\.tf32\.f32|prmt\.b32)"
-    r"\s+(?P<to>%r\d+), (?P<of>%[rf]\d+|\{%rs\d+, %rs\d+\}|%r\d+, %r\d+, 0x7632);\s*"
-)
-_TURNED = re.compile(
-    r"\s*(?P<operation>\{ \.reg \.pred odd;) .* odd, (?P<of>%r\d+, 0; selp\.b32 a, %r\d+, %r\d+, odd;.*)"
-    r" selp\.b32 (?P<to>%r\d+), b, a, odd; selp\.b32 (?P<second>%r\d+), a, b, odd; \}\s*"
-)
 _BODY = re.compile(r"^\{.*?^\}", re.MULTILINE | re.DOTALL)
 _REGISTER = re.compile(r"%[a-z]+\d+")
 _ZERO = "none"
@@ -96,13 +85,13 @@ def _between(places: Sequence[int], first: int, last: int, own: Sequence[int]) -
 
 def _given(line: str) -> list[str]:
     """The registers that a line may give a value: its first operand, or all of several instructions'."""
-    tile = _TILE.fullmatch(line)
+    tile = PRODUCT.fullmatch(line)
     if tile is not None:
         return tile["d"].split(", ")
     read = tile_result(line)
     if read is not None:
         return [read]
-    turned = _TURNED.fullmatch(line)
+    turned = WIDE_TURN.fullmatch(line)
     if turned is not None:
         return [turned["to"], turned["second"]]
     if line.count(";") > 1:
@@ -118,7 +107,7 @@ def _given(line: str) -> list[str]:
 
 def has_tiles(ptx: str) -> bool:
     """Whether there is anything to join."""
-    return "{ .reg .b32 none;" in ptx
+    return PRODUCT_BEGINS in ptx
 
 
 def joined(ptx: str) -> str:
@@ -158,7 +147,7 @@ def _shared(lines: list[str], uses: Mapping[str, int], given: Mapping[str, int])
     for line in lines:
         if same:
             line = _REGISTER.sub(lambda found: same.get(found[0], found[0]), line)
-        repeatable = _REPEATABLE.fullmatch(line) or _TURNED.fullmatch(line)
+        repeatable = REPEATABLE.fullmatch(line) or WIDE_TURN.fullmatch(line)
         if repeatable is not None and all(given[register] == 1 for register in _REGISTER.findall(line)):
             registers, value = _given(line), repeatable["operation"] + repeatable["of"]
             if value not in known:
@@ -178,7 +167,7 @@ def _joined_stretch(
     values: LaneValues,
     fresh: FreshRegisters,
 ) -> list[str]:
-    if not any(map(_TILE.fullmatch, lines)):
+    if not any(map(PRODUCT.fullmatch, lines)):
         return lines
     lines = _shared(lines, uses, given)
     operands = {register for tile in _tiles(lines) for register in tile.reads}
@@ -201,11 +190,11 @@ def _neighbours(product: _Product) -> Iterable[tuple[str, ...]]:
 
 
 def _tiles(lines: Sequence[str]) -> list[_Product]:
-    return [_tile(at, line) for at, line in enumerate(lines) if _TILE.fullmatch(line)]
+    return [_tile(at, line) for at, line in enumerate(lines) if PRODUCT.fullmatch(line)]
 
 
 def _tile(at: int, line: str) -> _Product:
-    tile = _TILE.fullmatch(line)
+    tile = PRODUCT.fullmatch(line)
     assert tile is not None
     before, after = tile["c"].split(", "), tile["d"].split(", ")
     pair = ((before[0], before[1]),), ((after[0], after[1]),)
@@ -267,7 +256,7 @@ def _text(product: _Product) -> str:
     shape = f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{product.type}.{product.type}.f32"
     operands = "}, {".join([", ".join(sums), ", ".join(left), ", ".join(product.right), ", ".join(before)])
     declared = (
-        "{ .reg .b32 none; .reg .f32 nil, unused0, unused1; mov.b32 none, 0; mov.f32 nil, 0f00000000;"
+        f"{PRODUCT_BEGINS} .reg .f32 nil, unused0, unused1; mov.b32 none, 0; mov.f32 nil, 0f00000000;"
         if rows == 1
         else "{"
     )

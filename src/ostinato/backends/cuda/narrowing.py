@@ -12,17 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .alignment import TrailingZeros
+from .mma_lines import PRODUCT, WIDE_TURN, pack, turn
 from .registers import FreshRegisters
 
-_TILE = re.compile(
-    r"(?P<head>\s*\{ \.reg \.b32 none;.* mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.)tf32\.tf32"
-    r"(?P<sums>\.f32 \{[^}]*\}), \{(?P<left>%r\d+), none, (?P<lower>%r\d+), none\},"
-    r" \{(?P<right>%r\d+), (?P<second>%r\d+)\}(?P<rest>, \{[^}]*\}; \}\s*)"
-)
-_TURNED = re.compile(
-    r"\s*\{ \.reg \.pred odd; .* selp\.b32 a, (?P<y>%r\d+), (?P<x>%r\d+), odd;.*"
-    r" selp\.b32 (?P<to>%r\d+), b, a, odd; selp\.b32 (?P<second>%r\d+), a, b, odd; \}\s*"
-)
 _SINGLE = re.compile(
     r"\s*(?P<operation>cvt\.rna\.tf32\.f32|cvt\.f32\.f16|mov\.b32|shl\.b32|cvt\.u32\.u16)"
     r"\s+(?P<to>%\w+), (?P<of>%\w+)(?:, 16)?;\s*"
@@ -44,7 +36,7 @@ class _Sources:
     def __init__(self, lines: Sequence[str], zeros: TrailingZeros, given: Mapping[str, int]) -> None:
         singles = (found for found in map(_SINGLE.fullmatch, lines) if found and given[found["to"]] == 1)
         self._singles = {found["to"]: found for found in singles}
-        turned = (found for found in map(_TURNED.fullmatch, lines) if found)
+        turned = (found for found in map(WIDE_TURN.fullmatch, lines) if found)
         self._turned = {
             (found["to"], found["second"]): (found["x"], found["y"])
             for found in turned
@@ -86,10 +78,12 @@ def narrowed(lines: Sequence[str], zeros: TrailingZeros, given: Mapping[str, int
     sources = _Sources(lines, zeros, given)
     result = []
     for line in lines:
-        tile = _TILE.fullmatch(line)
-        left = sources.left(tile["left"], tile["lower"]) if tile is not None else None
-        right = sources.right(tile["right"], tile["second"]) if tile is not None else None
-        if tile is None or left is None or right is None or left[0].type != right[0].type:
+        product = PRODUCT.fullmatch(line)
+        left = right = None
+        if product is not None and product["type"] == "tf32":
+            left = sources.left(*product["a"].split(", none, "))
+            right = sources.right(*product["b"].split(", "))
+        if product is None or left is None or right is None or left[0].type != right[0].type:
             result.append(line)
             continue
         rows, columns, turned = fresh.take(), fresh.take(), fresh.take()
@@ -97,13 +91,11 @@ def narrowed(lines: Sequence[str], zeros: TrailingZeros, given: Mapping[str, int
         result += [
             _packed(rows, *left),
             _packed(columns, *right),
-            f"\tmovmatrix.sync.aligned.m8n8.trans.b16 {turned}, {columns};",
-            f"{tile['head']}{kind}.{kind}{tile['sums']}, {{{rows}, none}}, {{{turned}}}{tile['rest']}",
+            turn(turned, columns),
+            f"{product['head']}{kind}.{kind}{product['sums']}, {{{rows}, none}}, {{{turned}}}{product['rest']}",
         ]
     return result
 
 
 def _packed(to: str, x: _Factor, y: _Factor) -> str:
-    if x.wide:
-        return f"\tprmt.b32 {to}, {x.register}, {y.register}, 0x7632;"
-    return f"\tmov.b32 {to}, {{{x.register}, {y.register}}};"
+    return pack(to, x.register, y.register, x.wide)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .addresses import APART, address, apart_of
+from .accesses import APART, address, apart_of
 
 _LOAD = re.compile(
     rf"\s*ld\.global\.v4\.u16\s+\{{(?P<to>%rs\d+, %rs\d+, %rs\d+, %rs\d+)\}}, \[(?P<base>%rd\d+){APART}\];\s*"
