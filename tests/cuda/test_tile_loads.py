@@ -246,6 +246,16 @@ def test_two_products_of_the_same_left_matrix_fetch_it_once() -> None:
     assert not re.search(r"ldmatrix\S+ \{[^}]*(%r\d+)\b[^}]*\1\b", result)
 
 
+def test_floats_whose_bits_have_changed_since_stay_tf32() -> None:
+    program = Program()
+    left, right = program.own_pair(0, 48, True), program.own_pair(4096, 48, False)
+    shifts = re.findall(r"shl\.b32 (%r\d+), (%r\d+), 16", program.text)
+    for (to, _), (_, of) in zip(shifts, reversed(shifts), strict=True):
+        program.step(f"shl.b32 {to}, {of}, 16")
+    program.store(program.multiply_floats(left, right, zero(program)))
+    assert "tf32.tf32" in same_results(program.text).split("mma.sync")[1]
+
+
 def test_floats_that_were_not_stay_tf32() -> None:
     program = Program()
     left, right = program.own_pair(0, 48, True), program.own_pair(4096, 48, False)
