@@ -60,9 +60,8 @@ def _wait_inside(syntax: Syntax, declarations: Declarations, rewriter: Rewriter)
     for function in declarations.functions:
         call = wait_of(syntax, function) if is_kernel(syntax, function) else None
         if call is not None:
-            end = syntax.texts.index(";", call)
-            rewriter.delete(call, end)
-            rewriter.before(end, "__ost_sample.wait()")
+            rewriter.delete(call.start, call.stop)
+            rewriter.before(call.stop, "__ost_sample.wait()")
 
 
 def _widen_copies(syntax: Syntax, rewriter: Rewriter) -> None:

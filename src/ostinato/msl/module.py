@@ -125,6 +125,7 @@ class Module:
         check_address_spaces(self._syntax, self._declarations)
         self._initialised = {v.name: v for v in self._declarations.variables if v.initialiser}
         self._meeting: dict[int, bool] = {}
+        self._reads_early: dict[int, frozenset[str]] = {}
         self._kernel_keys: dict[str, str] = {}
         self._executions: dict[tuple[str, str], Execution] = {}
         places = told_apart_by_place(self._syntax, self._declarations)
@@ -390,6 +391,15 @@ class Module:
             meets = self._meeting[function.name_at] = self._convergence.reached_from(body)
         return meets or self._convergence.reached_from(instance.template_arguments)
 
+    def _early_reads(self, instance: KernelInstance) -> frozenset[str]:
+        """The arguments that a kernel reads before it waits; all instances of a template read the same ones."""
+        function = instance.function
+        early = self._reads_early.get(function.name_at)
+        if early is None:
+            early = early_reads(self._syntax, function, instance.formal)
+            self._reads_early[function.name_at] = early
+        return early
+
     def _signatures(
         self, instances: Collection[KernelInstance], given: Mapping[str, Value] | None
     ) -> dict[str, Signature]:
@@ -399,7 +409,7 @@ class Module:
         signatures = {}
         for instance in instances:
             unused = use.unused(instance) if use is not None and instance.name not in native else ()
-            early = early_reads(self._syntax, instance.function) if instance.name not in native else ()
+            early = self._early_reads(instance) if instance.name not in native else ()
             kernel_signature = self._reflection.of(instance, self._meets(instance), absent, unused, early)
             if given is not None:
                 refuse_shared_indices(instance, kernel_signature.arguments)
