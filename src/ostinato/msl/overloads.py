@@ -1,7 +1,7 @@
 """Overloads that differ only in address space.
 
-C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies are
-merged into one. Between different bodies the call chooses at run time, by the address of the pointer (threadgroup
+C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies with
+equal defaults are merged into one. Otherwise the call chooses at run time, by the address of the pointer (threadgroup
 memory and thread stacks have known addresses); device and constant cannot be told apart and are refused. So it chooses
 between overloads that differ in the width of integers too, or of which one has more parameters, with defaults: Metal
 tells these apart by the space of a pointer, and C++ finds them ambiguous.
@@ -26,6 +26,7 @@ _INTEGER_BYTES = {
     "char": 1, "uchar": 1, "int8_t": 1, "uint8_t": 1, "short": 2, "ushort": 2, "int16_t": 2, "uint16_t": 2, "int": 4,
     "uint": 4, "int32_t": 4, "uint32_t": 4, "long": 8, "ulong": 8, "int64_t": 8, "uint64_t": 8, "size_t": 8,
 }  # fmt: skip
+_QUALIFIERS = ADDRESS_SPACES | {"const"}
 _TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "::", "typename", "struct"})
 
 
@@ -107,10 +108,18 @@ def _spaces(syntax: Syntax, function: Function, parameters: list[FormalParameter
 
 
 def _erased_body(syntax: Syntax, function: Function) -> list[str]:
-    """The tokens of a body without address spaces, and without `const`, which `constant` implies."""
-    end = function.body[1] if function.body is not None else function.end
-    erased = ADDRESS_SPACES | {"const"}
-    return [text for text in syntax.texts[function.closing + 1 : end] if text not in erased]
+    """The tokens behind the parameters without address spaces; `constant` in a body leaves the `const` it implies."""
+    opening, end = function.body if function.body is not None else (function.end, function.end)
+    erased = [text for text in syntax.texts[function.closing + 1 : opening] if text not in _QUALIFIERS]
+    is_const = False  # among the qualifiers right before
+    for text in syntax.texts[opening:end]:
+        if text not in _QUALIFIERS:
+            erased.append(text)
+            is_const = False
+        elif text in ("const", "constant") and not is_const:
+            erased.append("const")
+            is_const = True
+    return erased
 
 
 def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[Function, list[FormalParameter]]]]:
@@ -210,18 +219,18 @@ def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset
 def _meanings(
     syntax: Syntax, group: list[tuple[Function, list[FormalParameter]]]
 ) -> list[tuple[Function, list[FormalParameter]]]:
-    """One overload for each body of a group, and each width of its integers."""
-    by_body = {
-        (tuple(parameter.integer_bytes for parameter in parameters), *_erased_body(syntax, function)): (
-            function,
-            parameters,
-        )
-        for function, parameters in group[::-1]
-    }
+    """One overload for each body of a group, with other widths of its integers, and with other defaults."""
+    by_body = {_meaning(syntax, *overload): overload for overload in group[::-1]}
     for implied in ("delete", "default"):
         if len(by_body) > 1:
             by_body = {body: overload for body, overload in by_body.items() if body[-3:-1] != ("=", implied)}
     return list(by_body.values())[::-1]
+
+
+def _meaning(syntax: Syntax, function: Function, parameters: list[FormalParameter]) -> tuple[object, ...]:
+    widths = tuple(parameter.integer_bytes for parameter in parameters)
+    defaults = tuple(tuple(syntax.texts[slice(*each.default)]) if each.default else () for each in parameters)
+    return (widths, defaults, *_erased_body(syntax, function))
 
 
 def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
@@ -243,68 +252,76 @@ def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewrit
 def _telling(group: list[tuple[Function, list[FormalParameter]]]) -> int | None:
     """The parameter whose address tells which overload of a group is called."""
     for position in range(min(len(parameters) for _, parameters in group)):
-        if len({_PLACE.get(parameters[position].space, 0) for _, parameters in group}) == len(group):
+        if len({_place(parameters[position]) for _, parameters in group}) == len(group):
             return position
     return None
 
 
 def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:
-    first, parameters = max(group, key=lambda overload: len(overload[1]))
-    token = syntax.tokens[first.name_at]
+    """Gives each overload a name of its own, and writes functions of the common name that choose among them.
+
+    There is one for each number of arguments, so that every overload has its own defaults.
+    """
+    longest, parameters = max(group, key=lambda overload: len(overload[1]))
+    token = syntax.tokens[longest.name_at]
     position = _telling(group)
-    if position is None or first.special or any(not parameter.name for parameter in parameters):
+    if position is None or longest.special or any(not parameter.name for parameter in parameters):
         lines = ", ".join(str(syntax.tokens[function.name_at].line) for function, _ in group)
         raise UnsupportedFeature(
-            f"overloads of {first.name!r} (lines {lines}) differ only in address space, and the addresses cannot "
+            f"overloads of {longest.name!r} (lines {lines}) differ only in address space, and the addresses cannot "
             "tell them apart; rename one",
             file=token.file,
             line=token.line,
         )
+    body = longest.body[0] if longest.body is not None else longest.end - 1
+    heading = rewriter.inline(longest.start, longest.name_at)
+    trailing = rewriter.inline(longest.closing + 1, body)
+    tokens = syntax.split(longest.opening + 1, longest.closing)
     probed = parameters[position]
     address = f"&{probed.name}" if probed.reference else probed.name
-    names = [parameter.name for parameter in parameters]
-    choices = []
-    for function, others in group:
-        place = _PLACE.get(others[position].space, 0)
-        rewriter.replace(function.name_at, f"__ost_place{place}_{function.name}")
-        choices.append((place, f"__ost_place{place}_{function.name}({', '.join(names[: len(others)])})"))
-    choices.sort(reverse=True)
-    calls = [f"if (__ost_place == {place}) return {call};" for place, call in choices[:-1]]
-    calls.append(f"return {choices[-1][1]};")
-    heading = " ".join(
-        syntax.texts[i] for i in range(first.start, first.name_at) if syntax.texts[i] not in ADDRESS_SPACES
-    )
-    listed = ", ".join(
-        _widest_parameter(syntax, parameter, [others[place] for _, others in group if place < len(others)], tokens)
-        for place, (parameter, tokens) in enumerate(
-            zip(parameters, syntax.split(first.opening + 1, first.closing), strict=True)
+    place = f"const int __ost_place = __ost::place_of((const void *)({address}));"
+    choosing = []
+    for count in range(min(_required(others) for _, others in group), len(parameters) + 1):
+        takers = [(function, others) for function, others in group if _required(others) <= count <= len(others)]
+        if not takers or (len(takers) > 1 and position >= count):
+            continue  # no call has so few arguments
+        listed = ", ".join(
+            _widest_parameter(rewriter, parameters[at], [others[at] for _, others in takers], tokens[at])
+            for at in range(count)
         )
-    )
-    last = max(function.end for function, _ in group)
-    rewriter.after(
-        last - 1,
-        f"{heading} {first.name}({listed}) {{ const int __ost_place = __ost::place_of((const void *)({address})); "
-        f"{' '.join(calls)} }}",
-    )
+        passed = ", ".join(parameter.name for parameter in parameters[:count])
+        # Highest place first: the last is for what lies nowhere else.
+        takers.sort(key=lambda overload: -_place(overload[1][position]))
+        calls = [f"return {_tagged(function, others[position])}({passed});" for function, others in takers]
+        for at, (_, others) in enumerate(takers[:-1]):
+            calls[at] = f"if (__ost_place == {_place(others[position])}) {calls[at]}"
+        choosing.append(
+            f"{heading} {longest.name}({listed}) {trailing} {{ {place if len(calls) > 1 else ''} {' '.join(calls)} }}"
+        )
+    for function, others in group:
+        rewriter.replace(function.name_at, _tagged(function, others[position]))
+    rewriter.after(max(function.end for function, _ in group) - 1, " ".join(choosing))
+
+
+def _required(parameters: list[FormalParameter]) -> int:
+    """How many arguments a call must have."""
+    return sum(parameter.default is None for parameter in parameters)
+
+
+def _place(parameter: FormalParameter) -> int:
+    return _PLACE.get(parameter.space, 0)
+
+
+def _tagged(function: Function, told_by: FormalParameter) -> str:
+    return f"__ost_place{_place(told_by)}_{function.name}"
 
 
 def _widest_parameter(
-    syntax: Syntax, parameter: FormalParameter, alternatives: list[FormalParameter], tokens: tuple[int, int]
+    rewriter: Rewriter, parameter: FormalParameter, alternatives: list[FormalParameter], tokens: tuple[int, int]
 ) -> str:
-    """A parameter of which every overload can take the value."""
+    """A parameter of which every overload can take the value, without a default."""
     widest = max(alternatives, key=lambda other: other.integer_bytes)
-    if widest.integer_bytes == parameter.integer_bytes:
-        return _parameter_text(syntax, *tokens)
-    default = _parameter_text(syntax, *parameter.default) if parameter.default else ""
-    return f"{widest.type} {parameter.name} {default}".rstrip()
-
-
-def _parameter_text(syntax: Syntax, begin: int, end: int) -> str:
-    words = []
-    for index in range(begin, end):
-        text = syntax.texts[index]
-        if text == "constant":
-            words.append("" if "const" in syntax.texts[begin:end] else "const")
-        elif text not in ADDRESS_SPACES:
-            words.append(text)
-    return " ".join(word for word in words if word)
+    if widest.integer_bytes != parameter.integer_bytes:
+        return f"{widest.type} {parameter.name}"
+    begin, end = tokens
+    return rewriter.inline(begin, parameter.default[0] if parameter.default else end)

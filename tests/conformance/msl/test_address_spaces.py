@@ -86,6 +86,24 @@ struct Copier {{
                                   bool turned = false) {{ sum += 7 * (rows + stride + uint(turned)); to[0] = from[0]; }}
 }};
 
+uint at(device const uint *p, uint n = 1) {{ return p[n]; }}
+uint at(threadgroup const uint *p, uint n = 2) {{ return p[n]; }}
+void put(device uint *p, uint n = 1) {{ p[0] = n; }}
+void put(threadgroup uint *p, uint n = 2, uint m = 3) {{ p[0] = n + 10 * m; }}
+void give(device uint *p, uint n = 1) {{ p[0] = n; }}
+void give(threadgroup uint *p, uint n, uint m = 3) {{ p[0] = n + 10 * m; }}
+struct Place {{
+  uint base;
+  uint of(device uint *p, uint n = 1) const {{ return base + n; }}
+  uint of(threadgroup uint *p, uint n = 2) const {{ return base + 10 * n; }}
+}};
+uint writable(device uint *p) {{ return 1; }}
+uint writable(device const uint *p) {{ return 0; }}
+uint writable(threadgroup uint *p) {{ return 1; }}
+uint writable(threadgroup const uint *p) {{ return 0; }}
+uint is_written(device uint *p) {{ device uint *q = p; return writable(q); }}
+uint is_written(threadgroup uint *p) {{ threadgroup const uint *q = p; return writable(q); }}
+
 template <typename P> float first(P p) {{ return p[0]; }}
 constant float table[3] = {{5, 6, 7}};
 
@@ -127,6 +145,15 @@ kernel void with_defaults(device uint *d, device uint *out) {{
   c.copy(d + 1, 100000, t, 1); out[1] = c.sum;
   c.copy(t, 1, d, 2, true, 6); out[2] = c.sum;
   c.copy(d + 2, 1, t, 2, true); out[3] = c.sum;
+}}
+kernel void with_other_defaults(device uint *d, device uint *out) {{
+  threadgroup uint t[4];
+  for (uint i = 0; i < 4; ++i) t[i] = 10 + i;
+  out[0] = at(d); out[1] = at(t); out[2] = at(d, 3); out[3] = at(t, 3);
+  put(d); out[4] = d[0]; put(t); out[5] = t[0]; put(d, 7); out[6] = d[0]; put(t, 7); out[7] = t[0]; put(t, 7, 8); out[8] = t[0];
+  give(d); out[9] = d[0]; give(t, 4); out[10] = t[0]; give(t, 4, 5); out[11] = t[0];
+  const Place place = {{100}}; out[12] = place.of(d); out[13] = place.of(t);
+  out[14] = is_written(d); out[15] = is_written(t);
 }}
 kernel void members(device Accumulator *d, constant Accumulator &c, device float *out) {{
   threadgroup Accumulator t; Accumulator s; t.sum = 0; t.add(2); s.add(3); d[0].add(4);
@@ -180,6 +207,23 @@ def test_overloads_may_have_defaults_beyond_those_of_others(dev: ost.Device, lib
     copied, sums = launch(dev, library["with_defaults"], np.array([8, 0, 0], np.uint32), np.zeros(4, np.uint32))
     np.testing.assert_array_equal(copied, [8, 8, 8])
     np.testing.assert_array_equal(np.diff(sums, prepend=np.uint32(0)), [100006, 700007, 10, 28])
+
+
+def test_each_overload_has_its_own_defaults_and_constness(dev: ost.Device, library: ost.Library) -> None:
+    kernel = library["with_other_defaults"]
+    _, got = launch(dev, kernel, np.array([0, 1, 2, 3], np.uint32), np.zeros(16, np.uint32))
+    np.testing.assert_array_equal(got, [1, 12, 3, 13, 1, 32, 7, 37, 87, 1, 34, 54, 101, 120, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "second",
+    ["int f(constant float *p, int n = 2) { return n; }", "int f(constant float *p, int n) { return n; }"],
+)
+def test_device_against_constant_is_refused_if_the_defaults_differ(dev: ost.Device, second: str) -> None:
+    if dev.capabilities.backend == "metal":
+        pytest.skip("Metal's own compiler tells them apart")
+    with pytest.raises(ost.UnsupportedFeature, match="differ only in address space"):
+        dev.library(f"{HEAD}int f(const device float *p, int n = 1) {{ return n; }}\n{second}\nkernel void k() {{}}")
 
 
 def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> None:
