@@ -78,6 +78,7 @@ DECLARATIONS: dict[str, Make] = {
     "structs": _numbered("struct S@ { int a; };"),
     "functions that call the one before": _numbered("int f@(int x) { return f$(x); }"),
     "overloads": _repeated("int f(int x) { return 1; }"),
+    "mentions of what is not supported": _behind("void f() { ", _repeated("sampler(0); "), "} kernel void k() {}"),
     "address spaces": _behind("void f(", _repeated("a constant "), "x) {}"),
     "kernels": _numbered("kernel void k@(device int *x) { x[0] = simd_sum(x[0]); }"),
     "instances": _behind(

@@ -81,6 +81,25 @@ def test_variables_may_be_called_sampler() -> None:
         assert launch(dev, dev.library(source)["k"], np.zeros(1, np.float32)).tolist() == [0.5]
 
 
+def test_a_variable_called_sampler_may_stand_in_any_expression() -> None:
+    source = f"""{HEAD}
+    uint drawn(uint sampler, uint m) {{
+      if (sampler < 3) return sampler * 3;
+      const uint x = sampler & m, y = (sampler * m) + (sampler < m);
+      return min(sampler * 2, x + sampler * y);
+    }}
+    kernel void k(device uint *x) {{ x[0] = drawn(2, 1); x[1] = drawn(5, 4); }}
+    """
+    with ost.open_device("cpu") as dev:
+        assert launch(dev, dev.library(source)["k"], np.zeros(2, np.uint32)).tolist() == [6, 10]
+
+
+@pytest.mark.parametrize("use", ["sampler s", "thread sampler &s", "const sampler *s", "texture2d<float> t, sampler s"])
+def test_a_sampler_is_refused_beside_a_variable_of_this_name(use: str) -> None:
+    with pytest.raises(ost.UnsupportedFeature, match="textures and samplers"):
+        parse(f"{HEAD}uint other(uint sampler) {{ return sampler; }}\nkernel void k({use}) {{}}")
+
+
 def test_compile_names_the_kernels_that_were_left_out(tmp_path: Path) -> None:
     path = tmp_path / "mixed.metal"
     path.write_text(MIXED)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from ..errors import KernelCompileError, UnsupportedFeature
 from .declarations import Declarations
-from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
+from .syntax import BEFORE_EXPRESSIONS, Syntax
 from .tensors import refuse_handles
 from .tokens import IDENTIFIER, STRING, Token, fail
 
@@ -76,9 +76,6 @@ UNSUPPORTED = {
 }  # fmt: skip
 
 
-_BEFORE_TYPES = ADDRESS_SPACES | frozenset(
-    "const constexpr static inline typename using namespace struct class new".split()
-)
 _CONSTANT_WORDS = frozenset({"constant", "constexpr", "const"})
 
 
@@ -116,17 +113,20 @@ def unsupported_at(syntax: Syntax, index: int) -> KernelCompileError | None:
     text = syntax.texts[index]
     if text not in UNSUPPORTED or (index and syntax.texts[index - 1] in (".", "->")):
         return None
-    named = syntax.tokens[index + 1].kind == IDENTIFIER or syntax.texts[index + 1] in ("&", "*", "<", "::")
-    if not named and any(_declares(syntax, at) for at, other in enumerate(syntax.texts) if other == text):
+    if text in syntax.declared and not _names_type(syntax, index):
         return None  # the source's own variable
     return fail(f"{UNSUPPORTED[text]} ({text}) are not supported", syntax.tokens[index], UnsupportedFeature)
 
 
-def _declares(syntax: Syntax, index: int) -> bool:
-    """Whether the word at ``index`` is the name of a variable that is declared there: ``T word;``, ``T &word)``."""
-    before = syntax.tokens[index - 1]
-    of_type = before.kind == IDENTIFIER and before.text not in _BEFORE_TYPES | BEFORE_EXPRESSIONS
-    return (of_type or before.text in ("&", "*")) and syntax.texts[index + 1] in (";", ",", ")", "=", "[", "{")
+def _names_type(syntax: Syntax, index: int) -> bool:
+    """Whether the word at ``index`` names a type although a variable has this name too: ``word x``, ``word &x``."""
+    before, after = syntax.tokens[index - 1], syntax.tokens[index + 1]
+    if after.kind == IDENTIFIER or after.text == "::":
+        return True
+    in_expression = before.text in BEFORE_EXPRESSIONS or (
+        before.kind != IDENTIFIER and before.text not in ("", ";", "{", "}")
+    )
+    return after.text in ("&", "*", "<") and not in_expression
 
 
 def _check_reserved(syntax: Syntax, index: int) -> None:

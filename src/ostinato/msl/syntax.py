@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from .tokens import IDENTIFIER, Token, fail
 from .unwinding import Steps, unwound
@@ -27,6 +28,12 @@ _AROUND_ANGLES = frozenset({"<", ">", ";", *_BRACKETS, *_CLOSING})
 _AROUND_COMPARISONS = _AROUND_ANGLES | {"&&", "||"}
 BEFORE_EXPRESSIONS = frozenset("return else do case and or not xor bitand bitor compl".split())
 """Words after which an expression begins."""
+_BEFORE_TYPES = ADDRESS_SPACES | frozenset(
+    """const constexpr volatile static inline typename using namespace struct class union enum public private protected
+    friend new""".split()
+)
+_AFTER_DECLARED = frozenset("; , ) = [ { : >".split())
+_AFTER_ANOTHER_DECLARED = frozenset("; = [".split())
 
 
 @dataclass(slots=True)
@@ -71,6 +78,25 @@ class Syntax:
         """Whether an assignment operator begins at ``index``; ``>>=`` is lexed as two tokens."""
         shift = self.texts[index] == ">" and self.texts[index + 1] == ">=" and not self.tokens[index + 1].spaced
         return shift or self.texts[index] in _ASSIGNING
+
+    @cached_property
+    def declared(self) -> frozenset[str]:
+        """The names that are declared as variables, parameters or members: ``T name;``, ``T &name)``, ``T a, name;``.
+
+        Without the types, ``a * name)`` counts too: what is multiplied is no type.
+        """
+        names = set()
+        for index, (before, token) in enumerate(pairwise(self.tokens), start=1):
+            if token.kind != IDENTIFIER:
+                continue
+            if before.kind == IDENTIFIER:
+                declares = before.text not in _BEFORE_TYPES and before.text not in BEFORE_EXPRESSIONS
+            else:
+                declares = before.text in ("&", "*", ">")
+            after = self.texts[index + 1] if index + 1 < len(self.texts) else ""
+            if after in (_AFTER_DECLARED if declares else _AFTER_ANOTHER_DECLARED if before.text == "," else ()):
+                names.add(token.text)
+        return frozenset(names)
 
     def is_attribute(self, index: int) -> bool:
         """Whether ``[[`` begins at ``index``."""
