@@ -247,6 +247,8 @@ def test_what_is_not_supported_is_named_with_its_line(source: str, line: int, wh
         ("struct S { int a; };\nint f(thread S &s, const S *t) { return s.a; }", 4, "'const S \\*'"),
         ("struct S { metal::float2 *at; };", 3, "float2"),
         ("using pointer = unsigned int *;", 3, "unsigned int"),
+        ("struct S { int a; };\nint f(const struct S *t) { return t->a; }", 4, "'const struct S \\*'"),
+        ("union U { int a; };\nint f(U &u, device U *v) { return u.a; }", 4, "'U &'"),
     ],
 )
 def test_a_pointer_that_names_no_address_space_is_refused_as_on_apples_compiler(
@@ -274,6 +276,43 @@ float f(float device *x, const constant float &y, threadgroup const float4 *cons
   return x[0] * y * float(*same) * again * sizeof(float) * c[0];
 }
 kernel void k(device float *x [[buffer(0)]], threadgroup float4 *z) { x[0] = f(x, 1.0f, z, x); }
+"""
+    )
+
+
+def test_an_address_space_may_stand_around_words_of_the_type() -> None:
+    parse(
+        HEAD
+        + """
+struct P { float a; device struct P *next; };
+union U { float a; uint b; };
+enum E : int { one };
+constant static const float *nowhere = nullptr;
+float f(device struct P *p, const thread struct P &s, constant union U *u, device enum E *e, device typename metal::float2 *v) {
+  return p->a + s.a + u->a + float(*e) + v->x;
+}
+kernel void k(constant struct P &p [[buffer(0)]], device float *out) { out[0] = p.a; }
+"""
+    )
+
+
+def test_a_product_of_what_is_called_like_a_struct_is_no_pointer() -> None:
+    parse(
+        HEAD
+        + """
+struct stride { uint a; };
+struct offset { uint a; };
+struct Op { uint a; };
+struct width { uint a; };
+struct Shape { uint stride; float at; };
+template <int Op> int by(int x) { return Op * x; }
+template <typename width> width first(width *at) { return at[0]; }
+kernel void k(constant Shape &p [[buffer(0)]], device uint *o [[buffer(1)]], uint n [[thread_position_in_grid]]) {
+  device const Shape *q = nullptr;
+  float Shape::*m = &Shape::at;
+  int a = 1, offset = n;
+  o[p.stride * 2] = o[offset * 2] + uint(p.*m) + o[q->stride & 3];
+}
 """
     )
 
