@@ -13,13 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .constant_expression import NotConstant, Value, evaluate, whole
-from .reflect import SCALARS, element_type
+from .reflect import SCALAR_BYTES, SCALARS, element_type
 from .syntax import Syntax
 from .tokens import IDENTIFIER, Token
 
-_BYTES = {"bool": 1, "bfloat16": 2} | {
-    name: int(re.sub(r"\D", "", name)) // 8 for name in set(SCALARS.values()) - {"bool", "bfloat16"}
-}
 _MATRIX = re.compile(r"(half|float)([234])x([234])")
 _MOST_ELEMENTS = 1 << 20
 _MOST_DIMENSIONS = 30
@@ -159,14 +156,14 @@ class StructLayouts:
         element = element_type(tokens, self._aliases, {})
         if matrix := _MATRIX.fullmatch(element.name):
             columns, rows = int(matrix[2]), int(matrix[3])
-            column_bytes = _BYTES[SCALARS[matrix[1]]] * (4 if rows == 3 else rows)
+            column_bytes = SCALAR_BYTES[SCALARS[matrix[1]]] * (4 if rows == 3 else rows)
             return SCALARS[matrix[1]], rows, (columns,), column_bytes, column_bytes, None
         if element.scalar is None:
             struct = self._lay_out(element.name, outer)
             return None, 1, (), struct.nbytes, struct.alignment, struct
         if "matrix" in element.name or re.search(r"\dx\d", element.name):
             raise _Unknown
-        scalar_bytes = _BYTES[element.scalar]
+        scalar_bytes = SCALAR_BYTES[element.scalar]
         if element.name.startswith("packed_"):
             return element.scalar, element.lanes, (), scalar_bytes * element.lanes, scalar_bytes, None
         nbytes = scalar_bytes * (4 if element.lanes == 3 else element.lanes)

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedFeature
 from .declarations import Declarations, Function, Specialisation
+from .reflect import INTEGERS, SCALAR_BYTES
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, Syntax
 
 _PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
-_INTEGER_BYTES = {
-    "char": 1, "uchar": 1, "int8_t": 1, "uint8_t": 1, "short": 2, "ushort": 2, "int16_t": 2, "uint16_t": 2, "int": 4,
-    "uint": 4, "int32_t": 4, "uint32_t": 4, "long": 8, "ulong": 8, "int64_t": 8, "uint64_t": 8, "size_t": 8,
-}  # fmt: skip
+_INTEGER_BYTES = {" ".join(sorted(name.split())): SCALAR_BYTES[dtype] for name, dtype in INTEGERS.items()}
+"""By the words of a type in alphabetical order."""
 _QUALIFIERS = ADDRESS_SPACES | {"const"}
 _TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "::", "typename", "struct"})
 
@@ -44,7 +43,7 @@ class FormalParameter:
     @property
     def integer_bytes(self) -> int:
         """The width of an integer that is passed by value, 0 for other types."""
-        return _INTEGER_BYTES.get(self.type.removeprefix("const "), 0)
+        return _INTEGER_BYTES.get(" ".join(sorted(word for word in self.type.split() if word != "const")), 0)
 
 
 def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParameter]:

@@ -21,12 +21,16 @@ SCALARS = {
     "short": "int16", "int16_t": "int16", "ushort": "uint16", "uint16_t": "uint16",
     "int": "int32", "int32_t": "int32", "uint": "uint32", "uint32_t": "uint32", "unsigned": "uint32",
     "long": "int64", "int64_t": "int64", "ulong": "uint64", "uint64_t": "uint64",
-    "size_t": "uint64", "ptrdiff_t": "int64",
+    "size_t": "uint64", "ptrdiff_t": "int64", "signed": "int32", "signed int": "int32",
     "half": "float16", "bfloat": "bfloat16", "float": "float32",
     "unsigned int": "uint32", "unsigned char": "uint8", "unsigned short": "uint16", "unsigned long": "uint64",
     "signed char": "int8", "long long": "int64", "unsigned long long": "uint64",
 }  # fmt: skip
 """MSL's scalar types and the NumPy dtype (ml_dtypes for bfloat16) of each."""
+INTEGERS = {name: dtype for name, dtype in SCALARS.items() if "int" in dtype}
+SCALAR_BYTES = {"bool": 1, "bfloat16": 2} | {
+    dtype: int(re.sub(r"\D", "", dtype)) // 8 for dtype in set(SCALARS.values()) - {"bool", "bfloat16"}
+}
 
 _VECTOR = re.compile(r"(?:packed_)?(bool|u?char|u?short|u?int|u?long|half|bfloat|float)([234])")
 _VECTOR_TEMPLATE = re.compile(r"(?:packed_)?vec<(.+),([234])>")

@@ -92,6 +92,8 @@ void put(device uint *p, uint n = 1) {{ p[0] = n; }}
 void put(threadgroup uint *p, uint n = 2, uint m = 3) {{ p[0] = n + 10 * m; }}
 void give(device uint *p, uint n = 1) {{ p[0] = n; }}
 void give(threadgroup uint *p, uint n, uint m = 3) {{ p[0] = n + 10 * m; }}
+uint spelled(device uint *p, unsigned int n) {{ return 10 + n; }}
+uint spelled(threadgroup uint *p, uint n) {{ return 20 + n; }}
 struct Place {{
   uint base;
   uint of(device uint *p, uint n = 1) const {{ return base + n; }}
@@ -154,6 +156,7 @@ kernel void with_other_defaults(device uint *d, device uint *out) {{
   give(d); out[9] = d[0]; give(t, 4); out[10] = t[0]; give(t, 4, 5); out[11] = t[0];
   const Place place = {{100}}; out[12] = place.of(d); out[13] = place.of(t);
   out[14] = is_written(d); out[15] = is_written(t);
+  out[16] = spelled(d, 1u); out[17] = spelled(t, 1u);
 }}
 kernel void members(device Accumulator *d, constant Accumulator &c, device float *out) {{
   threadgroup Accumulator t; Accumulator s; t.sum = 0; t.add(2); s.add(3); d[0].add(4);
@@ -211,8 +214,8 @@ def test_overloads_may_have_defaults_beyond_those_of_others(dev: ost.Device, lib
 
 def test_each_overload_has_its_own_defaults_and_constness(dev: ost.Device, library: ost.Library) -> None:
     kernel = library["with_other_defaults"]
-    _, got = launch(dev, kernel, np.array([0, 1, 2, 3], np.uint32), np.zeros(16, np.uint32))
-    np.testing.assert_array_equal(got, [1, 12, 3, 13, 1, 32, 7, 37, 87, 1, 34, 54, 101, 120, 1, 0])
+    _, got = launch(dev, kernel, np.array([0, 1, 2, 3], np.uint32), np.zeros(18, np.uint32))
+    np.testing.assert_array_equal(got, [1, 12, 3, 13, 1, 32, 7, 37, 87, 1, 34, 54, 101, 120, 1, 0, 11, 21])
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,17 @@ int overloaded(float2) {{ return 5; }} int overloaded(bfloat) {{ return 6; }} in
 float with_default(float x, float y = 2.5) {{ return x * y; }}
 template <typename T, uint N> T last(vec<T, N> x, vec<T, N> y) {{ T r = y[0]; for (uint i = 0; i < N; ++i) r = x[i]; return r + min(N, 9u); }}
 template <typename T, unsigned int N> vec<T, N> twice(thread const vec<T, N> &x) {{ return x + x; }}
+template <typename T, uint N> struct Total {{ T base; T of(vec<T, N> x) const; template <uint M> T beside(vec<T, M> x) const; }};
+template <typename T, uint N> T Total<T, N>::of(vec<T, N> x) const {{ T r = base; for (uint i = 0; i < N; ++i) r += x[i]; return r; }}
+template <typename T, uint N> template <uint M> T Total<T, N>::beside(vec<T, M> x) const {{ return x[M - 1] + base + N; }}
+template <typename T, const uint N> auto thrice(vec<T, N> x) -> vec<T, N> {{ return x * T(3) + T(N - 4u > 9u); }}
+struct Widest {{
+  float size, wrapped;
+  template <typename T, uint N> Widest(vec<T, N> x) : size(N), wrapped(N - 4 > 9) {{ size += x[N - 1]; }}
+}};
+template <typename T, ptrdiff_t N> ptrdiff_t size_of(vec<T, N> x) {{ return N; }}
+template <typename T, uint N> int where_of(device T *p, vec<T, N> x) {{ return 10 + N; }}
+template <typename T, uint N> int where_of(threadgroup T *p, vec<T, N> x) {{ return 20 + N; }}
 static METAL_FUNC float declared_later(float x);
 [[clang::always_inline]] inline float attributed(float x) {{ return x * 2; }}
 
@@ -114,6 +125,14 @@ kernel void facts(device float *out) {{
   out[25] = numeric_limits<Indexed<short>>::lowest().i; out[26] = numeric_limits<Indexed<short>>::lowest().x;
   out[27] = is_integral<Indexed<int>>::value; out[28] = is_integral<Indexed<uint>>::value;
   out[29] = last(float3(1, 2, 3), float3(4)); out[30] = twice(half4(1, 2, 3, 4)).w; out[31] = last<int, 2>(int2(5), int2(6));
+}}
+kernel void deduced_sizes(device float *out) {{
+  threadgroup float shared[1];
+  const Total<float, 3> total = {{10}};
+  const Widest widest(float3(1, 2, 3));
+  out[0] = total.of(float3(1, 2, 3)); out[1] = total.beside(float2(1, 2)); out[2] = thrice(float3(1, 2, 3)).z;
+  out[3] = widest.size; out[4] = widest.wrapped;
+  out[5] = where_of(out, float3(1)); out[6] = where_of(shared, float2(1)); out[7] = size_of(float2(1));
 }}
 float declared_later(float x) {{ return x + 41; }}
 
@@ -221,6 +240,11 @@ FACTS = {
     "an array with a computed size": 6, "the limits of a class": 7, "the limits in a class": -32768, "a trait of a class": 1,
     "a trait of another": 0, "the size of a vector, unsigned": 6, "of a vector's reference": 8, "the size, given": 7,
 }  # fmt: skip
+
+
+def test_sizes_of_vectors_are_deduced_as_any_integer_type(dev: ost.Device, library: ost.Library) -> None:
+    got = launch(dev, library["deduced_sizes"], np.zeros(8, np.float32))
+    np.testing.assert_array_equal(got, [16, 15, 10, 6, 1, 13, 22, 2])
 
 
 def test_templates_and_overloads_resolve_as_in_cpp(dev: ost.Device, library: ost.Library) -> None:
