@@ -377,6 +377,14 @@ def test_a_vectors_address_decides_in_device_memory_alone(
     assert set(re.findall(r"\bld\.((?:global|shared)(?:\.v4)?)", compiled.body(0))) == loads
 
 
+@pytest.mark.parametrize(
+    "statement", ["out[0] = !nullptr;", "if (nullptr) out[0] = 1;", "auto p = nullptr; out[0] = p ? 1 : 2;"]
+)
+def test_a_null_pointer_is_a_condition(nvrtc: Nvrtc, statement: str) -> None:
+    compiled = nvrtc.compile(parse(f"kernel void k(device float *out) {{ {statement} }}").translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
 def test_code_that_reads_through_a_null_pointer_is_not_taken_for_code_that_never_runs(nvrtc: Nvrtc) -> None:
     module = parse(conformance_test("null_pointers").SOURCE)
     assert "trap" not in nvrtc.compile(module.translate("cuda", only=["unnumbered"])).body(0)

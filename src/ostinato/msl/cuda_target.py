@@ -33,8 +33,8 @@ _BEFORE_TYPES = frozenset(
     "const constexpr explicit friend inline kernel mutable operator private protected public sizeof static typename "
     "using typedef volatile".split()
 )
-_COMPARISONS = frozenset("== != < >".split())
-"""With the brackets of template arguments, which are constants."""
+_BESIDE_CONSTANTS = frozenset("== != < >".split())
+"""Comparisons, through which nothing is read, and the brackets of template arguments, which are constants."""
 
 
 def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
@@ -87,8 +87,9 @@ def _hide_null_pointers(syntax: Syntax, rewriter: Rewriter) -> None:
     no option for it.
     """
     for index, text in enumerate(syntax.texts):
-        around = {syntax.texts[index - 1], syntax.texts[index + 1]} if text == "nullptr" else _COMPARISONS
-        if around.isdisjoint(_COMPARISONS) and not rewriter.is_deleted(index):
+        if text != "nullptr" or rewriter.is_deleted(index):
+            continue
+        if _BESIDE_CONSTANTS.isdisjoint((syntax.texts[index - 1], syntax.texts[index + 1])):
             rewriter.replace(index, "__ost::Null{}")
 
 

@@ -68,6 +68,19 @@ template <typename T, enable_if_t<is_floating_point_v<T>, int> * = nullptr> floa
 template <typename T, enable_if_t<is_integral_v<T>, int> * = nullptr> float kind(T) {{ return 5; }}
 constant constexpr device const float *nothing = nullptr;
 
+template <typename P> float is_null(P p) {{ return p == nullptr && !bool(p); }}
+float taken(decltype(nullptr)) {{ return 1; }}
+float taken(device const float *x) {{ return 2; }}
+kernel void of_no_type(device float *out) {{
+  const auto p = nullptr;
+  decltype(nullptr) q = nullptr;
+  bool never(nullptr);
+  out[0] = p == nullptr && nullptr == p && p == q && !(p != nullptr) && out != p;
+  out[1] = !never && !bool(nullptr) && !static_cast<bool>(q);
+  out[2] = is_null(nullptr) + is_null(q) + is_null(out);
+  out[3] = taken(nullptr) + 10 * taken(q) + 100 * taken(out);
+}}
+
 kernel void spelled(device const float *x, device float *out, constant int &two [[buffer(2)]]) {{
   device const float *p = nullptr, *q{{nullptr}};
   out[0] = p == nullptr && nullptr == q && !p && p == q;
@@ -96,6 +109,10 @@ def test_null_pointers_are_written_as_in_metal(dev: ost.Device, library: ost.Lib
     out = dev.zeros(9, np.float32)
     launch(dev, library["spelled"], dev.array(np.array([8, 9], np.float32)), out, 2, threads=1)
     assert out.numpy().tolist() == [1, 1 + 2 + 8, 1, 9, 1, 4 + 5, 1, 1, 1]
+
+
+def test_a_null_pointer_of_no_type_is_false_and_compared(dev: ost.Device, library: ost.Library) -> None:
+    assert launch(dev, library["of_no_type"], np.zeros(4, np.float32)).tolist() == [1, 1, 2, 211]
 
 
 @pytest.mark.parametrize("name", ["unnumbered", "numbered"])

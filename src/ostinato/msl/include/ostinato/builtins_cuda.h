@@ -29,8 +29,11 @@ namespace __ost {
 template <class A, class B> struct same { static constexpr bool value = false; };
 template <class A> struct same<A, A> { static constexpr bool value = true; };
 
-// What a source calls nullptr: a null pointer of which the compiler does not know that it is null.
+// What a source calls nullptr: a null pointer of which the compiler does not know that it is null. Beside comparisons the
+// source keeps its own.
 struct Null {
+  Null() = default;
+  OST_FN constexpr Null(decltype(nullptr)) {}
   template <class T> OST_FN static T *hidden() {
     uint64_t address;
     asm("mov.u64 %0, 0;" : "=l"(address));
@@ -39,6 +42,9 @@ struct Null {
   template <class T> OST_FN constexpr operator T *() const {
     return __builtin_is_constant_evaluated() ? nullptr : hidden<T>();
   }
+  OST_FN explicit constexpr operator bool() const { return false; }
+  OST_FN friend constexpr bool operator==(Null, Null) { return true; }
+  OST_FN friend constexpr bool operator!=(Null, Null) { return false; }
 };
 }  // namespace __ost
 #define __is_same(...) (__ost::same<__VA_ARGS__>::value)
