@@ -56,7 +56,10 @@ class Rewriter:
 
     @contextmanager
     def without_lead(self, index: int) -> Iterator[None]:
-        """Meanwhile tokens are copied without what leads this one, which stays where it is whatever they become."""
+        """Inside this context nothing is printed before the token; afterwards its lead is back.
+
+        That holds even if the token was deleted.
+        """
         leading = self._leading.pop(index, [])
         yield
         if leading:
