@@ -47,6 +47,8 @@ SOURCE = """kernel void k(device uint *x, uint i [[thread_position_in_grid]]) {
 #line 100 "elsewhere.metal"
     x[2] = 3;  // ostinato: benign race: by its claimed line
     x[3] = 4;
+    x[4] = 5;  // ostinato: benign rase: all write 5
+    x[5] = 6;  // ostinato: benign out of bounds: of another kind
 }
 """
 
@@ -76,6 +78,18 @@ def test_comments_are_looked_for_at_both_accesses_and_where_the_dispatch_was_enc
     ]
     assert [finding.accesses[0].place.line for finding in kept if finding.accesses[0].place] == [4, 101, 3]
     assert kept[0].advice == "mend it; the comment at <source>:4:5 gives no reason, and does not count"
+
+
+def test_a_comment_of_an_unknown_kind_is_named_with_the_finding(dev: ost.Device) -> None:
+    kernel = dev.library(SOURCE)["k"]
+    x = dev.zeros(6, np.uint32)
+    graph = dev.capture(lambda encoder: encoder.dispatch(kernel, x, threads=1))
+    kept, ignored = apart(graph, [race_at(graph, "elsewhere.metal", line) for line in (102, 103)])
+    assert not ignored
+    said = "mend it; the comment at elsewhere.metal:102:5 calls 'rase' benign (there are conversion out of range, "
+    assert kept[0].advice.startswith(said)
+    assert kept[0].advice.endswith("), and does not count")
+    assert kept[1].advice == "mend it"
 
 
 def test_audits_count_what_a_comment_in_the_program_calls_benign(dev: ost.Device) -> None:

@@ -28,11 +28,13 @@ from ..base.printable import printable
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..ir.commands import Dispatch
-from ..msl.benign import benign
+from ..msl.benign import benign, unknown_kind
 from .findings import Finding, Ignored
 from .kinds import KINDS
 
 _MOST_BYTES = 1 << 20
+_MOST_SHOWN = 40
+"""Characters of an unknown kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +119,21 @@ def apart(graph: Graph, findings: Iterable[Finding]) -> tuple[list[Finding], lis
     """Findings about a graph, without those that a comment in a source calls benign; and these."""
     kept, ignored = [], []
     for finding in findings:
-        comments = list(_comments(graph, finding))
-        reasons = [reason for _, reason in comments if reason]
-        if reasons:
-            places = tuple(place for place, reason in comments if reason)
-            ignored.append(Ignored(finding, reasons[0], places, in_source=True))
-        elif comments:
-            advice = f"{finding.advice}; the comment at {comments[0][0]} gives no reason, and does not count"
-            kept.append(replace(finding, advice=advice))
-        else:
-            kept.append(finding)
+        commented = list(_commented(graph, finding))
+        reasons = [(place, benign(lines, finding.kind)) for place, lines in commented]
+        counting = [(place, reason) for place, reason in reasons if reason]
+        if counting:
+            ignored.append(Ignored(finding, counting[0][1], tuple(place for place, _ in counting), in_source=True))
+            continue
+        faults = [f"the comment at {place} gives no reason" for place, reason in reasons if reason is not None]
+        for place, lines in commented:
+            unknown = unknown_kind(lines, KINDS)
+            if unknown is not None:
+                named = unknown[:_MOST_SHOWN]
+                faults.append(f"the comment at {place} calls {named!r} benign (there are {', '.join(sorted(KINDS))})")
+        kept.append(
+            replace(finding, advice=f"{finding.advice}; {faults[0]}, and does not count") if faults else finding
+        )
     return kept, ignored
 
 
@@ -149,18 +156,14 @@ def _places(finding: Finding) -> Iterator[tuple[str, int]]:
             yield place.file, place.line
 
 
-def _comments(graph: Graph, finding: Finding) -> Iterator[tuple[str, str]]:
-    """The comments that call a finding benign: where they stand, and the reason, "" if they give none."""
+def _commented(graph: Graph, finding: Finding) -> Iterator[tuple[str, list[str]]]:
+    """The places whose comments may call a finding benign, and the lines up to each."""
     for node in finding.nodes:
         command = graph.nodes[node].command
         origin = command.kernel.origin if isinstance(command, Dispatch) else None
         for written in finding.kernel_places if origin is not None else ():
             assert origin is not None
-            reason = origin.module.benign(finding.kind, written.file, written.line)
-            if reason is not None:
-                yield str(written), reason
+            yield str(written), origin.module.lines_to(written.file, written.line)
     for place in finding.places:
         if place is not None:
-            reason = benign(linecache.getlines(place.file)[: place.line], finding.kind)
-            if reason is not None:
-                yield str(place), reason
+            yield str(place), linecache.getlines(place.file)[: place.line]

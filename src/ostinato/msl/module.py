@@ -20,7 +20,6 @@ from pathlib import Path
 from ..errors import ConstantError, KernelCompileError, KernelNotFound
 from .address_spaces import check_address_spaces
 from .argument_use import ArgumentUse
-from .benign import benign
 from .branches import Place as BranchPlace
 from .branches import in_exclusive_arms
 from .constant_expression import NotConstant, Value, evaluate, whole
@@ -191,9 +190,9 @@ class Module:
         """Whether no thread can run both of two places of a kernel, since they are in different arms of an `if`."""
         return in_exclusive_arms(self._syntax, self._instance(name).function, first, second)
 
-    def benign(self, kind: str, file: str, line: int) -> str | None:
-        """The reason why a comment of the source calls a finding at this line benign; "" if it gives none."""
-        return benign(self._written.lines_to(file, line), kind)
+    def lines_to(self, file: str, line: int) -> list[str]:
+        """The lines of a file that was read up to this one; none if it is not known."""
+        return self._written.lines_to(file, line)
 
     def placed(self, error: KernelCompileError) -> KernelCompileError:
         """An error of a compiler that got `source`, with its messages in the files that were read."""
