@@ -34,7 +34,7 @@ struct alignas(8) Head {
   ulonglong2 *samples;    // where the dispatch records its times: a pair of start and end per warp
   struct DeviceLog *log;  // for kernels that print
 };
-constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8, waits_inside = 16, releases_late = 32;
+constexpr uint32_t waits = 1, releases = 2, own_pairs = 4, one_row = 8, waits_in_body = 16, releases_late = 32;
 static_assert(sizeof(Head) == 80, "the head is part of the contract with the driver");
 typedef Head Dispatch;
 

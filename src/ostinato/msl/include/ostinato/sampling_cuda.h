@@ -30,7 +30,7 @@ struct Sampled {
   OST_FN explicit Sampled(const Head &h) : head(h), begin(device_time()) {}
 
   OST_FN void wait() {
-    if (!(head.flags & waits_inside)) return;
+    if (!(head.flags & waits_in_body)) return;
     wait_for_last();
     begin = device_time();
   }
@@ -58,7 +58,7 @@ struct Sampled {
 
   OST_FN explicit Sampled(const Head &h) : head(h) {}
   OST_FN void wait() {
-    if (head.flags & waits_inside) wait_for_last();
+    if (head.flags & waits_in_body) wait_for_last();
   }
   OST_FN void end() {}
 };
