@@ -198,6 +198,73 @@ def test_groups_are_ordered_by_fences_and_an_atomic(dev: ost.Device, release: st
     assert {access.group for access in race.accesses} == {(0, 0, 0), (1, 0, 0)}
 
 
+CHAIN = """if (t == 0 && g != 0) {
+    while (atomic_load_explicit(a + g - 1, memory_order_relaxed) == 0) {}
+    ACQUIRE
+  }
+  threadgroup_barrier(mem_flags::mem_device);
+  x[i] = g == 0 ? i : x[i - 8] + x[t];
+  threadgroup_barrier(mem_flags::mem_device);
+  if (t == 0) {
+    RELEASE
+    atomic_store_explicit(a + g, 1u, memory_order_relaxed);
+  }"""
+
+
+@pytest.mark.parametrize(
+    ("acquires", "releases", "unordered"),
+    [("true", "true", None), ("g != 1000", "true", 1000), ("true", "g != 1000", 1001)],
+)
+def test_a_chain_of_many_groups_is_ordered_by_fences(
+    dev: ost.Device, acquires: str, releases: str, unordered: int | None
+) -> None:
+    source = CHAIN.replace("ACQUIRE", f"if ({acquires}) {FENCE.replace('seq_cst', 'acquire')}")
+    source = kernel(source.replace("RELEASE", f"if ({releases}) {FENCE.replace('seq_cst', 'release')}"))
+    words = np.zeros(8 * 2000, np.uint32)
+    if unordered is None:
+        assert run(dev, source, words, words, threads=words.size, group=8).findings == ()
+        return
+    races = findings(dev, source, words, words, threads=words.size, group=8)
+    # The group does not know the one before it, and neither it nor those after it know the first one.
+    found = {(race.accesses[0].group[0], race.accesses[1].group[0], race.count) for race in races}
+    assert found == {(unordered - 1, unordered, 8), (0, unordered, 8 * (2000 - unordered))}
+
+
+@pytest.mark.parametrize("joined", [3, 2])
+def test_a_group_knows_the_chains_that_it_acquires(dev: ost.Device, joined: int) -> None:
+    source = kernel(
+        f"""uint from = g < 3 ? 0 : g == 299 ? {joined} : 1;
+  for (uint k = 0; k < from; ++k) {{  // three chains, of which the last group joins some
+    while (atomic_load_explicit(a + (g == 299 ? 298 - k : g - 3), memory_order_relaxed) == 0) {{}}
+    {FENCE}
+  }}
+  if (g == 299) for (uint k = 0; k < 299; ++k) x[299] += x[k];
+  else x[g] = g;
+  {FENCE} atomic_store_explicit(a + g, 1u, memory_order_relaxed);"""
+    )
+    words = np.zeros(300, np.uint32)
+    if joined == 3:
+        assert run(dev, source, words, words, threads=300, group=1).findings == ()
+        return
+    (race,) = findings(dev, source, words, words, threads=300, group=1)
+    assert (race.accesses[0].group[0] % 3, race.accesses[1].group[0], race.count) == (296 % 3, 299, 99)
+
+
+def test_an_older_release_that_is_read_later_does_not_replace_a_newer_one(dev: ost.Device) -> None:
+    source = kernel(
+        f"""if (g == 0) {{
+    {FENCE} atomic_store_explicit(a, 1u, memory_order_relaxed);
+    threadgroup_barrier(mem_flags::mem_device);
+    x[0] = 1;
+    {FENCE} atomic_store_explicit(a + 1, 1u, memory_order_relaxed);
+  }} else {{
+    while (atomic_load_explicit(a + 1, memory_order_relaxed) + atomic_load_explicit(a, memory_order_relaxed) != 2) {{}}
+    {FENCE} x[1] = x[0];
+  }}"""
+    )
+    assert run(dev, source, WORDS, WORDS, threads=2, group=1).findings == ()
+
+
 def test_relaxed_exchanges_order_nothing(dev: ost.Device) -> None:
     exchange = "atomic_exchange_explicit(a, 1u, memory_order_relaxed)"
     source = LAST_GROUP.replace("atomic_fetch_add_explicit(a, 1u, memory_order_relaxed)", exchange)

@@ -13,7 +13,7 @@ namespace {
 void on_atomic(Worker *w, const void *address, uint64_t bytes, uint32_t how, uint32_t order, const void *site) {
   check_access(w, address, bytes, how, site);
   Shadow *shadow = w->shadow;
-  const Who who = {uint32_t(shadow->group), w->lane, 0};
+  const Who who = {shadow->group, w->lane, 0};
   if (order & order_release)
     fence(&shadow->fences, shadow->passed, who, fenced_device | fenced_threadgroup, order_release, true);
   touch_flag(&shadow->fences, uintptr_t(address), who, how & how_write, how & how_replaces);
@@ -24,7 +24,7 @@ void on_atomic(Worker *w, const void *address, uint64_t bytes, uint32_t how, uin
 void on_fence(Worker *w, uint32_t flags, uint32_t order, uint32_t scope) {
   settle(w);
   Shadow *shadow = w->shadow;
-  fence(&shadow->fences, shadow->passed, {uint32_t(shadow->group), w->lane, 0}, flags, order, scope == scope_device);
+  fence(&shadow->fences, shadow->passed, {shadow->group, w->lane, 0}, flags, order, scope == scope_device);
 }
 
 void on_group_barrier(Worker *w, uint32_t flags, uint32_t id, const void *site) {

@@ -1,4 +1,4 @@
-// Releases and acquires: lists that fences and atomic accesses hand on.
+// Releases and acquires: sets that fences and atomic accesses hand on.
 #include "fences.h"
 
 #include <stdlib.h>
@@ -6,30 +6,6 @@
 
 namespace __ost {
 namespace {
-
-template <class T> void append(T *&at, uint32_t &count, uint32_t &room, const T &item) {
-  if (count == room) {
-    room = room ? 2 * room : 8;
-    at = static_cast<T *>(realloc(at, room * sizeof(T)));
-    if (!at) __builtin_trap();
-  }
-  at[count++] = item;
-}
-
-void add(ReleasedList *list, const Released &item) {
-  for (uint32_t i = 0; i < list->count; ++i) {
-    Released &known = list->at[i];
-    if (known.group == item.group && known.lane == item.lane && known.flags == item.flags && known.wide == item.wide) {
-      known = item;
-      return;
-    }
-  }
-  append(list->at, list->count, list->room, item);
-}
-
-void join(ReleasedList *list, const ReleasedList &more) {
-  for (uint32_t i = 0; i < more.count; ++i) add(list, more.at[i]);
-}
 
 Flag *find(Fences *fences, uintptr_t address, bool make) {
   if (make && 2 * (fences->n_flags + 1) > fences->flag_room) {
@@ -40,7 +16,7 @@ Flag *find(Fences *fences, uintptr_t address, bool make) {
     fences->flag_room = room;
     fences->n_flags = 0;
     for (Flag *flag = old; flag != end; ++flag)
-      if (flag->address) find(fences, flag->address, true)->list = flag->list;
+      if (flag->address) find(fences, flag->address, true)->releases = flag->releases;
     free(old);
   }
   if (!fences->flag_room) return nullptr;
@@ -55,83 +31,104 @@ Flag *find(Fences *fences, uintptr_t address, bool make) {
   }
 }
 
-void use(Fences *fences, uint32_t lane) { fences->used[lane / 64] |= uint64_t(1) << lane % 64; }
+template <class Function> void for_each(Lanes *lanes, Function function) {
+  for (uint32_t word = 0; word < max_lanes / 64; ++word)
+    for (; lanes->bits[word]; lanes->bits[word] &= lanes->bits[word] - 1)
+      function(word * 64 + uint32_t(__builtin_ctzll(lanes->bits[word])));
+}
+
+void mark(Lanes *lanes, uint32_t lane) { lanes->bits[lane / 64] |= uint64_t(1) << lane % 64; }
+
+// When the group has passed a barrier for this memory, what its threads acquired before holds for all of them.
+void share(Fences *fences, int space, uint32_t barriers) {
+  GroupFences &group = fences->group[space];
+  if (barriers <= group.barriers) return;
+  group.barriers = barriers;
+  for_each(&group.unshared, [fences, &group](uint32_t lane) {
+    for (uint32_t kind = 0; kind < acquire_kinds; ++kind)
+      join(&group.acquired[kind], fences->lanes[lane].acquired[kind]);
+  });
+}
 
 }  // namespace
 
 void fence(Fences *fences, const Passed *passed, Who who, uint32_t flags, uint32_t order, bool wide) {
-  const Passed &counts = passed[who.lane];
-  if (order & order_acquire) {
-    ReleasedList &seen = fences->seen[who.lane];
-    for (uint32_t i = 0; i < seen.count; ++i)
-      append(fences->acquired, fences->n_acquired, fences->acquired_room,
-             Acquired{seen.at[i], who.lane, {counts.group[0], counts.group[1]}, flags, wide});
-    seen.count = 0;
+  const uint32_t *barriers = passed[who.lane].group;
+  LaneFences &lane = fences->lanes[who.lane];
+  for (int space = 0; space < 2; ++space) share(fences, space, barriers[space]);
+  if (order & order_acquire && lane.seen) {
+    const uint32_t memory = flags & (fenced_device | fenced_threadgroup);
+    join(&lane.acquired[memory | (wide ? wide_acquire : 0)], lane.seen);
+    clear(&lane.seen);
+    for (GroupFences &group : fences->group) mark(&group.unshared, who.lane);
+    fences->has_acquired = true;
   }
   if (order & order_release) {
-    ReleasedList &released = fences->released[who.lane];
-    use(fences, who.lane);
-    add(&released, {who.group, who.lane, {counts.group[0], counts.group[1]}, flags, wide});
-    for (uint32_t i = 0; i < fences->n_acquired; ++i) {
-      const Acquired &acquired = fences->acquired[i];
-      const bool visible = acquired.lane == who.lane || acquired.epoch[0] < counts.group[0];
-      if (visible) add(&released, acquired.released);
+    const uint32_t device = flags & fenced_device ? barriers[0] + 1 : 0;
+    const uint32_t threadgroup = flags & fenced_threadgroup ? barriers[1] + 1 : 0;
+    const uint32_t counts[reaches] = {wide ? device : 0, device, threadgroup};
+    const Releases *own = release_of(who.group, who.lane, counts);
+    mark(&fences->used, who.lane);
+    join(&lane.released, own);
+    clear(&own);
+    for (uint32_t kind = 0; kind < acquire_kinds; ++kind) {
+      join(&lane.released, lane.acquired[kind]);
+      join(&lane.released, fences->group[0].acquired[kind]);
     }
   }
 }
 
 void touch_flag(Fences *fences, uintptr_t address, Who who, bool writes, bool replaces) {
-  const ReleasedList &released = fences->released[who.lane];
-  Flag *flag = find(fences, address, writes && released.count);
+  LaneFences &lane = fences->lanes[who.lane];
+  Flag *flag = find(fences, address, writes && lane.released);
   if (!flag) return;
-  if (!replaces && flag->list.count) {
-    use(fences, who.lane);
-    join(&fences->seen[who.lane], flag->list);
+  if (!replaces && flag->releases) {
+    mark(&fences->used, who.lane);
+    join(&lane.seen, flag->releases);
   }
   if (writes) {
-    if (replaces) flag->list.count = 0;
-    join(&flag->list, released);
+    if (replaces) clear(&flag->releases);
+    join(&flag->releases, lane.released);
   }
 }
 
-bool fenced(const Fences *fences, Fenced memory, Who before, Who now) {
+bool fenced(Fences *fences, Fenced memory, Who before, Who now) {
   const int space = memory == fenced_device ? 0 : 1;
-  for (uint32_t i = 0; i < fences->n_acquired; ++i) {
-    const Acquired &acquired = fences->acquired[i];
-    const Released &released = acquired.released;
-    if (released.group != before.group || !(released.flags & acquired.flags & memory)) continue;
-    if (before.group != now.group && !(released.wide && acquired.wide)) continue;
-    const bool was_released =
-        before.epoch < released.epoch[space] || (before.lane == released.lane && before.epoch == released.epoch[space]);
-    if (was_released && (acquired.lane == now.lane || now.epoch > acquired.epoch[space])) return true;
+  const bool is_own = before.group == now.group;
+  const Reach reach = space ? threadgroup_to_group : is_own ? device_to_group : device_to_all;
+  share(fences, space, now.barriers);
+  for (uint32_t kind = 0; kind < acquire_kinds; ++kind) {
+    if (!(kind & memory) || !(is_own || kind & wide_acquire)) continue;
+    const Releases *acquired[] = {fences->lanes[now.lane].acquired[kind], fences->group[space].acquired[kind]};
+    for (const Releases *set : acquired)
+      if (covers(set, reach, before.group, before.lane, before.barriers)) return true;
   }
   return false;
 }
 
 void forget_group(Fences *fences) {
-  fences->n_acquired = 0;
-  for (uint32_t word = 0; word < max_lanes / 64; ++word)
-    for (uint64_t rest = fences->used[word]; rest; rest &= rest - 1) {
-      const uint32_t lane = word * 64 + uint32_t(__builtin_ctzll(rest));
-      fences->released[lane].count = fences->seen[lane].count = 0;
-    }
-  memset(fences->used, 0, sizeof fences->used);
+  fences->has_acquired = false;
+  for_each(&fences->used, [fences](uint32_t lane) {
+    LaneFences &of_lane = fences->lanes[lane];
+    clear(&of_lane.released);
+    clear(&of_lane.seen);
+    for (const Releases *&acquired : of_lane.acquired) clear(&acquired);
+  });
+  for (GroupFences &group : fences->group) {
+    for (const Releases *&acquired : group.acquired) clear(&acquired);
+    group = {};
+  }
 }
 
 void forget_flags(Fences *fences) {
   forget_group(fences);
-  for (uint32_t i = 0; i < fences->flag_room; ++i) free(fences->flags[i].list.at);
+  for (uint32_t i = 0; i < fences->flag_room; ++i) clear(&fences->flags[i].releases);
   if (fences->flag_room) memset(fences->flags, 0, fences->flag_room * sizeof(Flag));
   fences->n_flags = 0;
 }
 
 void drop_fences(Fences *fences) {
   forget_flags(fences);
-  for (uint32_t lane = 0; lane < max_lanes; ++lane) {
-    free(fences->released[lane].at);
-    free(fences->seen[lane].at);
-  }
-  free(fences->acquired);
   free(fences->flags);
 }
 

@@ -8,42 +8,46 @@
 #define OSTINATO_FENCES_H
 
 #include "checks.h"
+#include "releases.h"
 
 namespace [[gnu::visibility("hidden")]] __ost {
 
 // Barriers that a thread passed, whose flags cover device [0] and threadgroup memory [1].
 struct Passed { uint32_t group[2], simdgroup[2]; };
 
-struct Who { uint32_t group, lane, epoch; };
-
-struct Released {
-  uint32_t group, lane, epoch[2], flags;
-  bool wide;  // also for other groups
+struct Who {
+  uint64_t group;
+  uint32_t lane, barriers;  // barriers: of the group, that cover the memory
 };
 
-struct ReleasedList {
-  Released *at;
-  uint32_t count, room;
+// An acquire's flags for memory, and a bit that says whether other groups are in its scope.
+constexpr uint32_t wide_acquire = 4, acquire_kinds = 8;
+
+struct LaneFences {
+  const Releases *released;  // by fences of the thread, with what it had acquired before them
+  const Releases *seen;      // read, not acquired yet
+  const Releases *acquired[acquire_kinds];
 };
 
-struct Acquired {
-  Released released;
-  uint32_t lane, epoch[2], flags;
-  bool wide;
+struct Lanes { uint64_t bits[max_lanes / 64]; };
+
+struct GroupFences {  // what all threads of the group may rely on in one kind of memory
+  const Releases *acquired[acquire_kinds];
+  uint32_t barriers;  // that it is up to date with
+  Lanes unshared;     // threads that have acquired since
 };
 
 struct Flag {  // an atomic variable, and what its value releases
   uintptr_t address;
-  ReleasedList list;
+  const Releases *releases;
 };
 
 struct Fences {
-  Acquired *acquired;
-  uint32_t n_acquired, acquired_room;
-  ReleasedList released[max_lanes];  // by fences of each thread of the group
-  ReleasedList seen[max_lanes];      // what each read, not acquired yet
-  uint64_t used[max_lanes / 64];     // threads that have a list
-  Flag *flags;                       // a hash table
+  bool has_acquired;  // whether a thread of the group has
+  LaneFences lanes[max_lanes];
+  Lanes used;            // threads that have a set
+  GroupFences group[2];  // for device [0] and threadgroup memory [1]
+  Flag *flags;           // a hash table
   uint32_t n_flags, flag_room;
 };
 
@@ -51,7 +55,7 @@ void fence(Fences *, const Passed *, Who, uint32_t flags, uint32_t order, bool w
 // An atomic access; one that replaces does not read.
 void touch_flag(Fences *, uintptr_t address, Who, bool writes, bool replaces);
 // Whether fences order an access before another.
-bool fenced(const Fences *, Fenced memory, Who before, Who now);
+bool fenced(Fences *, Fenced memory, Who before, Who now);
 
 void forget_group(Fences *);
 void forget_flags(Fences *);

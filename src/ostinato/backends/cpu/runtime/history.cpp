@@ -62,13 +62,22 @@ Parts parts(Slot slot, Space space) {
 // How far apart two accesses are, if nothing orders them.
 enum Distance : int { ordered, same_simdgroup, same_group, other_group };
 
-bool fences_order(const Shadow *shadow, Space space, Slot before, Slot now) {
-  const Parts p = parts(before, space), c = parts(now, space);
-  const Fenced memory = space == device_space ? fenced_device : fenced_threadgroup;
-  return fenced(&shadow->fences, memory, {p.group, p.lane, p.epoch}, {c.group, c.lane, c.epoch});
+// The upper bits of a group's number are not kept; it is one that has run.
+uint64_t group_of(const Shadow *shadow, Space space, const Parts &p) {
+  if (space == threadgroup_space) return shadow->group;
+  const uint64_t lap = uint64_t(1) << group_bits, group = (shadow->group & ~(lap - 1)) | p.group;
+  return group > shadow->group ? group - lap : group;
 }
 
-template <Space space> inline Distance distance(const Shadow *shadow, Slot before, Slot now) {
+bool fences_order(Shadow *shadow, Space space, Slot before, Slot now) {
+  const Parts p = parts(before, space);
+  const uint32_t lane = parts(now, space).lane;
+  const Fenced memory = space == device_space ? fenced_device : fenced_threadgroup;
+  return fenced(&shadow->fences, memory, {group_of(shadow, space, p), p.lane, p.epoch},
+                {shadow->group, lane, shadow->passed[lane].group[space]});
+}
+
+template <Space space> inline Distance distance(Shadow *shadow, Slot before, Slot now) {
   const Slot differ = before ^ now;
   Distance apart = other_group;
   if (space == threadgroup_space || !(differ >> (64 - group_bits))) {
@@ -79,7 +88,7 @@ template <Space space> inline Distance distance(const Shadow *shadow, Slot befor
       apart = same_simdgroup;
     }
   }
-  return shadow->fences.n_acquired && fences_order(shadow, space, before, now) ? ordered : apart;
+  return shadow->fences.has_acquired && fences_order(shadow, space, before, now) ? ordered : apart;
 }
 
 inline uint32_t site_number(Shadow *shadow, const void *site) {
@@ -98,15 +107,12 @@ inline uint32_t site_number(Shadow *shadow, const void *site) {
 Touch touch_of_slot(const Worker *w, Space space, Slot slot, uint32_t how) {
   const Shadow *shadow = w->shadow;
   const Parts p = parts(slot, space);
-  // The upper bits of a group's number are not kept; it is one that has run.
-  uint64_t group =
-      space == device_space ? (shadow->group & ~uint64_t((1u << group_bits) - 1)) | p.group : shadow->group;
-  if (group > shadow->group) group -= uint64_t(1) << group_bits;
-  return touch_of(w, p.lane, group, shadow->sites[p.site], how | (slot & atomic_bit ? uint32_t(how_atomic) : 0));
+  const uint32_t atomic = slot & atomic_bit ? how_atomic : 0;
+  return touch_of(w, p.lane, group_of(shadow, space, p), shadow->sites[p.site], how | atomic);
 }
 
 // Which of two earlier accesses to keep beside a new one.
-template <Space space> inline Slot farther(const Shadow *shadow, Slot a, Slot b, Slot now) {
+template <Space space> inline Slot farther(Shadow *shadow, Slot a, Slot b, Slot now) {
   Slot best = 0;
   int best_rank = -1;
   const Slot both[2] = {a, b};
@@ -174,7 +180,7 @@ inline void admit(const Shadow *shadow, const Slot *cell, Slot now) {
 template <Space space>
 inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const KernelAccess &access, Slot now,
                        bool report_it) {
-  const Shadow *shadow = w->shadow;
+  Shadow *shadow = w->shadow;
   const bool writes = access.how & how_write;
   const bool has_permit = space == threadgroup_space && region.shift == largest_shift;
   Slot *mine = cell + (writes ? 0 : 2);
