@@ -77,7 +77,8 @@ KERNELS = {
 }
 THREADS = 1 << 18
 TRACKED_BYTES = 1 << 22
-STORE = "kernel void k(device TYPE *y, uint i [[thread_position_in_grid]]) { y[i] = TYPE(i); }"
+SPARSE_BYTES, SPARSE_STEP_BYTES = 1 << 26, 1 << 18
+STORE = "kernel void k(device TYPE *y, uint i [[thread_position_in_grid]]) { y[STEP * i] = TYPE(i); }"
 SHARED_BYTES = 1 << 23
 SHARED_STORE = """kernel void k(threadgroup TYPE *a [[threadgroup(0)]], device uint *out,
               uint i [[thread_position_in_grid]]) {
@@ -134,19 +135,24 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def memory_ratio(unit: str) -> str:
-    """Bytes that checks take for each byte of a buffer that a kernel writes in such units."""
+def memory_ratio(unit: str, buffer_bytes: int = TRACKED_BYTES, step: int = 1) -> str:
+    """Bytes that checks take for each byte of a buffer of which a kernel writes each such unit, or one at each step."""
     text, dtype = UNITS[unit]
     with ostinato.open_device("cpu", checked=True) as dev:
-        kernel = dev.library(HEAD + STORE.replace("TYPE", text))["k"]
-        count = TRACKED_BYTES // np.dtype(dtype).itemsize
+        kernel = dev.library(HEAD + STORE.replace("TYPE", text).replace("STEP", str(step)))["k"]
+        count = buffer_bytes // np.dtype(dtype).itemsize
         before = resident_bytes("VmRSS")
         forget_peak()
         y = dev.zeros(count, dtype)
         encoder = dev.command_encoder()
-        encoder.dispatch(kernel, y, threads=count, group_size=256)
+        encoder.dispatch(kernel, y, threads=count // step, group_size=256)
         encoder.commit_and_wait()
-        return f"{(resident_bytes('VmHWM') - before - TRACKED_BYTES) / TRACKED_BYTES:.1f}"
+        return f"{(resident_bytes('VmHWM') - before - buffer_bytes) / buffer_bytes:.1f}"
+
+
+def sparse_memory_ratio(unit: str) -> str:
+    """The same for a large buffer with a write here and there."""
+    return memory_ratio(unit, SPARSE_BYTES, SPARSE_STEP_BYTES // np.dtype(UNITS[unit][1]).itemsize)
 
 
 def shared_memory_ratio(unit: str) -> str:
@@ -178,6 +184,8 @@ def main() -> None:
     options = parser.parse_args()
     measures = (memory_ratio, shared_memory_ratio) if sys.platform == "linux" else ()
     taken = [(unit, *(alone(measure, unit) for measure in measures)) for unit in UNITS]
+    if measures:
+        taken.append(("a word of each 256 KiB", alone(sparse_memory_ratio, "words"), ""))
     rows = []
     for name, source in KERNELS.items():
         times = interleaved(

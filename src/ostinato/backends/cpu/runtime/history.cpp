@@ -209,13 +209,18 @@ inline bool touch_cell(Worker *w, const Region &region, Slot *cell, const Kernel
   return reported;
 }
 
+// Larger histories have small pages: of memory that large a kernel may write a little here and there, and each write
+// would take a large page.
+constexpr size_t most_in_large_pages = 64 << 20;
+
 // In place of the pages at an address, if there is one: not every system has an madvise that makes zeros of them.
 void *map_zeros(size_t bytes, void *at = nullptr) {
   const int flags = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE | (at ? MAP_FIXED : 0);
   void *memory = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  madvise(memory, bytes, MADV_HUGEPAGE);  // it is written from one end to the other, mostly
+  // Small memory is written from one end to the other, mostly.
+  madvise(memory, bytes, bytes <= most_in_large_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 #endif
   return memory;
 }
