@@ -86,6 +86,10 @@ kernel void wrong(device const float *x, device float *y, uint i [[thread_positi
   y[0] = a[i ^ 1];
   y[1] = b[i];
 }
+kernel void before_null(device const float *x, device float *y, uint i [[thread_position_in_grid]]) {
+  device const float *p = i ? x : nullptr;
+  y[i] = p[-1] + p[-2];
+}
 """
 
 
@@ -227,6 +231,11 @@ def test_what_a_kernel_wrote_before_it_was_stopped_is_there(dev: ost.Device, lib
 def test_an_access_before_the_first_element_is_found(dev: ost.Device, library: ost.Library) -> None:
     with pytest.raises(ost.KernelCheckError, match="out of bounds"):
         launch(dev, library["before"], threads=1)
+
+
+def test_an_access_right_before_a_null_pointer_is_found(dev: ost.Device, library: ost.Library) -> None:
+    with pytest.raises(ost.KernelCheckError, match=r"out of bounds.*thread 0 of group 0 reads"):
+        launch(dev, library["before_null"], threads=1)
 
 
 def test_what_an_earlier_kernel_read_unseen_is_seen_again(dev: ost.Device, library: ost.Library) -> None:

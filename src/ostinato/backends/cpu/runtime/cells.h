@@ -39,30 +39,29 @@ constexpr Slot epoch_mask = ((Slot(1) << layouts[space].epoch_bits) - 1) << (sim
 constexpr uint32_t slots_per_cell = 4;
 
 struct Span { uintptr_t begin, end; };
-constexpr uint32_t spans_kept = 1024;
+constexpr uint32_t spans_kept = 4096;
 
 // What the accesses of a thread have in common until it passes a barrier, together because they are read together.
 struct alignas(32) Stamp {
-  Slot group_permit,
-      simdgroup_permit;  // let it read threadgroup memory unseen, as one of its group and of its simdgroup
-  Slot slots[2];         // for each Space
+  Slot group_permit, simdgroup_permit;  // compared with Glance::needed
+  Slot slots[2];                        // its accesses, without their lines, for each Space
 };
 
 // What hooks read of a worker's shadow, which begins with it.
 struct Glance {
-  // Threadgroup memory while its cells are 4 bytes, else none; without its last 16 bytes. Each cell has the permit of the
-  // threads that may read it and add nothing.
+  // Threadgroup memory, without its last 16 bytes, so that an access that begins in it ends in it. No bytes while its
+  // cells are smaller than 4 bytes.
   uintptr_t arena;
   uint64_t arena_bytes;
-  const Slot *needed;
+  const Slot *needed;                 // for each of its cells: a thread with this permit need not report a read
   const Stamp *stamps;                // for each thread of the group
-  const unsigned char *local_states;  // for each byte of the worker's stacks; zero: nothing to say
-  // Where only bounds are looked at: a Byte for each byte of threadgroup memory.
+  const unsigned char *local_states;  // a LocalState for each byte of the worker's stacks
+  // Of a device that looks for bounds alone: a Byte for each byte of threadgroup memory; and for each unit of it the
+  // offset at which the variable ends that the unit begins in, or 0 if it begins in none.
   const unsigned char *arena_states;
-  // For each unit of threadgroup memory: where the variable that it begins in ends, from the begin of the arena; or 0.
   const uint32_t *arena_ends;
-  // At span_place: the argument that was accessed there last; of those that nothing has written in this dispatch, unless
-  // only bounds are looked at. With a Byte for each of its bytes; NULL: all were written before.
+  // For each span_place: the argument that was last accessed there. With all checks only one that this dispatch has not
+  // written. span_states has a Byte for each byte of the argument, or NULL if all were written before.
   Span spans[spans_kept];
   const unsigned char *span_states[spans_kept];
 };
@@ -78,13 +77,16 @@ template <uint32_t bytes> __OST_GLANCE bool all_bytes(const unsigned char *state
   }
 }
 
-// Where the span is kept that an access was in. Arguments that are not near each other are in different blocks of 1 MiB.
+// The place of an address in Glance::spans: one for each block of 1 MiB. Arguments lie at least 1 MiB apart, so no block
+// holds parts of two. Blocks that are 4 GiB apart share a place: a kernel that uses them in turns calls the runtime each
+// time. A hash of all bits would avoid that, and cost each access more.
 __OST_GLANCE uintptr_t span_place(uintptr_t address) { return address >> 20 & (spans_kept - 1); }
 
-// Whether an access is known to be within an argument.
+// Whether an access is known to be within an argument. Signed, so that addresses right before a null pointer are below all
+// arguments, and no sum wraps.
 __OST_GLANCE bool is_argument(const Glance *glance, uintptr_t address, uint64_t bytes) {
   const Span &span = glance->spans[span_place(address)];
-  return span.begin <= address && address + bytes <= span.end;
+  return int64_t(span.begin) <= int64_t(address) && int64_t(bytes) <= int64_t(span.end - address);
 }
 
 // Whether the runtime need not know of an access that the running thread is about to make.

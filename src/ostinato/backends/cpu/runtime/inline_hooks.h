@@ -1,8 +1,9 @@
 // The hooks of a library that looks for bounds alone, where a compiler can inline them: clang, which instruments
 // optimised code and optimises the result again.
 //
-// backends/cpu/inlined_hooks.py has instrumented functions call these, and ask once for what hooks look at. Most accesses
-// are of threadgroup memory or of the arguments that were accessed last; others call ../hooks/hooks.cpp.
+// backends/cpu/inlined_hooks.py makes instrumented functions call these. Where threadgroup memory lies is loaded once for
+// each function. Accesses of it, of local variables, and of arguments that were accessed before in the same MiB are
+// checked here; others call ../hooks/hooks.cpp.
 #ifndef OSTINATO_INLINE_HOOKS_H
 #define OSTINATO_INLINE_HOOKS_H
 
