@@ -3,7 +3,7 @@
 An axpy, a reduction with barriers, a tiled product of matrices, sums over four arrays in a loop, and a histogram with
 atomics. "fibers" is the kernel as it runs unchecked, each thread a fiber, at -O3; "fibers -O1" the same without
 optimisation, as the checked build is compiled. All on one worker. Processor time, so that other programs of the machine
-count little.
+count little. Then the memory that checks take, and a token of the decoder `tiny` under `ostinato check`.
 
     python bench/checking.py [--json] [--rounds N]
 """
@@ -11,7 +11,11 @@ count little.
 from __future__ import annotations
 
 import argparse
+import os
+import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -86,6 +90,11 @@ SHARED_STORE = """kernel void k(threadgroup TYPE *a [[threadgroup(0)]], device u
   if (i == 0) out[0] = a[0];
 }"""
 UNITS = {"words": ("uint", np.uint32), "units of 2 bytes": ("ushort", np.uint16), "single bytes": ("uchar", np.uint8)}
+NAN = ("--nan",) if platform.machine() == "x86_64" else ()  # other processors do not trap
+CHECKED_DECODER = (
+    *("check", *NAN, "--overflow", "--unwritten", "--as", "apple7"),
+    *("-m", "ostinato", "decode", "--preset", "tiny", "--tokens", "1"),
+)
 
 
 def on_fibers(
@@ -177,6 +186,21 @@ def alone(measure: Callable[[str], str], unit: str) -> str:
         return pool.submit(measure, unit).result()
 
 
+def checked_decoder() -> list[tuple[str, str, str]]:
+    """A token of the decoder `tiny` with all classes of checks, twice: the first run compiles all kernels."""
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "OSTINATO_CACHE_DIR": cache}
+        for run in ("with the compiler", "kernels compiled before"):
+            begin, before = time.perf_counter(), os.times()
+            command = [sys.executable, "-m", "ostinato", *CHECKED_DECODER]
+            subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+            taken, after = time.perf_counter() - begin, os.times()
+            user, system = after.children_user - before.children_user, after.children_system - before.children_system
+            rows.append((run, f"{taken:.1f} s", f"{user + system:.1f} s"))
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
@@ -197,6 +221,8 @@ def main() -> None:
     tables = [Table("Checked kernels", columns, rows)]
     if measures:
         tables.append(Table("Memory of checks", ("memory written in", "device memory", "threadgroup memory"), taken))
+    title = f"A token of a decoder: ostinato {' '.join(CHECKED_DECODER)}"
+    tables.append(Table(title, ("run", "time", "processor time"), checked_decoder()))
     report(tables, options.json)
 
 
