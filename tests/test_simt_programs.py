@@ -77,6 +77,12 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
             T operator()(uint x) {{ T found = x / T(two); return simd_max(found) > 0 ? found : T(0); }}
         }};
         kernel void converted({arguments}) {{ out[l] = uint(Half<float>{{2}}(l)); }}
+        kernel void either({arguments}) {{ out[l] = min(quad_sum(l), l % 4 == 0 ? simd_sum(l) : 1000u); }}
+        kernel void within({arguments}) {{ out[l] = max(quad_sum(l), early(l)); }}
+        kernel void vectors({arguments}) {{
+            uint4 v = uint4(quad_sum(l), l & 1 ? simd_max(l) : 7u, simd_sum(l), l > 9 && simd_any(l == 12));
+            out[l] = v.x + v.y * 3 + v.z * 5 + v.w * 7;
+        }}
         kernel void stepped({arguments}) {{
             uint v = 0;
             for (uint i = 0; i < 64; i += simd_sum(1u)) {{
@@ -88,11 +94,15 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
     total = int(LANES[8:].sum()) + 4 * (3 + 7)
     largest = np.where(LANES % 5, LANES, 0).reshape(8, 4).max(axis=1).repeat(4)
     early = np.where(LANES % 5, largest, LANES)
+    quads = LANES.reshape(8, 4).sum(axis=1).repeat(4)
     expected = {
         "nested": LANES * 0 + total,
         "called": LANES * 0 + total,
         "returned": early[LANES ^ 1],
         "added": early * 100 + (LANES | 3),
+        "either": np.minimum(quads, np.where(LANES % 4, 1000, LANES[::4].sum())),
+        "within": np.maximum(quads, early),
+        "vectors": quads + np.where(LANES & 1, 31, 7) * 3 + LANES.sum() * 5 + (LANES > 9) * 7,
         "referred": LANES ^ 1,
         "converted": LANES // 2,
         "stepped": np.where(LANES < 8, 0, 62),

@@ -7,6 +7,8 @@ functions that reach one are bracketed by a `Frame`, loops around them by a `Loo
 Where lanes wait at different places, those at the lowest go on first. So places are numbered in the order in which a
 thread comes to them: a call behind the calls among its arguments, the step of a loop behind its body, and, because the
 arguments of a user function are evaluated inside of its frame, the places in a function behind those of its callers.
+C++ leaves open which operand of an expression is evaluated first. So those come first that some lanes may pass by, such
+as `b` in `f(a, x ? b : c)`: lanes that wait at `a`, which all come to, wait for them in either order.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from .declarations import Declarations
 from .rewriter import Rewriter
 from .syntax import Syntax
 from .tokens import IDENTIFIER
+
+_HEADS = frozenset({"if", "while", "switch", "for", "constexpr"})
 
 
 def mark_paths(
@@ -68,15 +72,45 @@ class _Marker:
         """Gives each call and loop its site; functions are defined before their callers."""
         match = self.syntax.match
         bodies = list(accumulate(here and not before for before, here in pairwise((False, *calls.in_body))))
-        reached = {index: (match[opening], 0) for index, opening in calls.openings.items()}
+        conditions, ends = self._expressions(calls)
+        reached: dict[int, tuple[int, int, int]] = {}
+        for index, opening in calls.openings.items():
+            # Lanes may part inside of a user function, too.
+            passed_by = 2 * conditions[index] + (self.syntax.texts[index] not in BUILTINS)
+            reached[index] = (ends[index], -passed_by, match[opening])
         for index, end in loops.items():
-            reached[index] = (index, 0)
+            reached[index] = (index, 0, 0)
             step = self._step_of(index)
             for call in calls.openings:
                 if call in step:
-                    reached[call] = (end, match[calls.openings[call]])
+                    reached[call] = (end, *reached[call][1:])
         order = sorted(reached, key=lambda index: (-bodies[index], reached[index]))
         self._sites = {index: site for site, index in enumerate(order, start=1)}
+
+    def _expressions(self, calls: ConvergentCalls) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Of each call: how many conditions in its expression decide whether it is made, and the expression's end."""
+        texts, match = self.syntax.texts, self.syntax.match
+        conditions: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        waiting: list[int] = []
+        behind = [False]  # for each open bracket: whether a condition stands before this place in it
+        for index, text in enumerate(texts):
+            if index in calls.openings:
+                conditions[index] = sum(behind)
+                waiting.append(index)
+            is_head = text == ")" and texts[match[index] - 1] in _HEADS
+            if is_head or text in (";", "{", "}"):
+                ends.update(dict.fromkeys(waiting, index))
+                waiting.clear()
+            if text in ("(", "["):
+                behind.append(False)
+            elif text in (")", "]"):
+                behind.pop()
+            elif text in ("?", "&&", "||"):
+                behind[-1] = True
+            elif text in (",", ";", "{", "}"):
+                behind[-1] = False
+        return conditions, ends
 
     def _step_of(self, index: int) -> range:
         """The tokens of the last part of a `for` statement's head."""

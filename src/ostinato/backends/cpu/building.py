@@ -63,8 +63,8 @@ _NO_PASSES: tuple[str, ...] = ("-Xclang", "-disable-llvm-passes")
 _LONGEST_UNROLLING_S = 20
 _LONGEST_UNROLLED = 250_000
 _UNROLLING = re.compile(r'_Pragma\("clang loop unroll[^"]*"\)')
-# Blocks for 32 lanes are long. The scheduler of instructions takes a time that is quadratic in their length, and looking
-# for more to put into vectors, where all is vectors, took minutes.
+# Blocks for 32 lanes are long. The scheduler of instructions takes a time that is quadratic in their length, and a
+# search for more to put into vectors took minutes, where all is vectors.
 _LANE_FLAGS = (*_ASSEMBLY_FLAGS, "-fno-vectorize", "-fno-slp-vectorize", "-mllvm", "-enable-misched=0")
 # Little optimisation: as far as a compiler allows, each access of the source is one machine access, in source order.
 # Lines and columns by a version of debug information that all compilers and readers know.
