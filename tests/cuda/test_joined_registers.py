@@ -12,7 +12,7 @@ import pytest
 import ostinato
 from launching import HEAD
 from nvrtc import Nvrtc
-from ostinato.backends.cuda import joining
+from ostinato.backends.cuda.ptx import joining
 from ostinato.msl import Module, parse
 from ptx_registers import assert_registers_hold
 from ptxas import assemble

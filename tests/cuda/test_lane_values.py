@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from ostinato.backends.cuda.lane_values import THREADS, LaneValues
-from ostinato.backends.cuda.tile_loads import _Sums
+from ostinato.backends.cuda.ptx.lane_values import THREADS, LaneValues
+from ostinato.backends.cuda.ptx.tile_loads import _Sums
 
 THREAD = np.arange(THREADS)
 

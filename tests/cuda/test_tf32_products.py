@@ -12,7 +12,7 @@ import pytest
 import ostinato as ost
 from launching import HEAD, launch
 from nvrtc import Nvrtc
-from ostinato.backends.cuda import joining
+from ostinato.backends.cuda.ptx import joining
 from ostinato.msl import parse
 
 SOURCE = f"""{HEAD}

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvrtc import Nvrtc
-from ostinato.backends.cuda import joining
-from ostinato.backends.cuda.alignment import TrailingZeros
+from ostinato.backends.cuda.ptx import joining
+from ostinato.backends.cuda.ptx.alignment import TrailingZeros
 from ostinato.msl import parse
 from ptx_lanes import Warp, bits_of
 from ptx_registers import assert_registers_hold

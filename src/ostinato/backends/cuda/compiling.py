@@ -20,35 +20,10 @@ from ...errors import DeviceError, DeviceUnavailable, Diagnostic, KernelCompileE
 from ...msl.cuda_entry import NAMESPACE
 from ...msl.cuda_target import MATRICES
 from ...version import __version__
-from . import (
-    accesses,
-    alignment,
-    assignments,
-    joining,
-    lane_reads,
-    lane_values,
-    mma_lines,
-    narrowing,
-    registers,
-    tile_loads,
-    wide_loads,
-)
+from .ptx import joining
 
-_JOINING = (
-    accesses,
-    alignment,
-    assignments,
-    joining,
-    lane_reads,
-    lane_values,
-    mma_lines,
-    narrowing,
-    registers,
-    tile_loads,
-    wide_loads,
-)
-"""What makes the code that is assembled of NVRTC's."""
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
+_PASSES = Path(__file__).with_name("ptx")
 _MESSAGE = re.compile(
     r"^(?P<file>\S.*?)\((?P<line>\d+)\): (?:catastrophic )?"
     r"(?P<kind>error|warning|note|remark)(?: #[^:]*)?: (?P<text>.*)$",
@@ -85,7 +60,7 @@ def version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def _headers_digest() -> str:
-    files = [*sorted(_INCLUDE.rglob("*.h")), *(Path(str(module.__file__)) for module in _JOINING)]
+    files = [*sorted(_INCLUDE.rglob("*.h")), *sorted(_PASSES.glob("*.py"))]
     return cache.digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
