@@ -6,7 +6,9 @@ of that.
 
 from __future__ import annotations
 
+import ctypes
 import re
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +26,10 @@ from .ptx import joining
 
 _INCLUDE = Path(__file__).parents[2] / "msl" / "include"
 _PASSES = Path(__file__).with_name("ptx")
+UNROLLING_S = 10.0
+"""Processor time for a kernel with loops that are unrolled as the source asks; nests of them may become megabytes."""
+_UNROLLING = re.compile(r'_Pragma\("unroll"\)')
+_FLOW = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _MESSAGE = re.compile(
     r"^(?P<file>\S.*?)\((?P<line>\d+)\): (?:catastrophic )?"
     r"(?P<kind>error|warning|note|remark)(?: #[^:]*)?: (?P<text>.*)$",
@@ -79,13 +85,34 @@ def cubin(text: str, flags: Sequence[str], assemble: Callable[[str], bytes] | No
 
 
 def _compile(text: str, flags: Sequence[str], assemble: Callable[[str], bytes] | None = None) -> bytes:
+    """Machine code; without the unrolling that the source asks for if that takes too long."""
+    rolled = _UNROLLING.sub("", text)
+    if rolled != text:
+        code = _compiled(text, flags, assemble, UNROLLING_S * text.count("__global__"))
+        if code is not None:
+            return code
+    code = _compiled(rolled, flags, assemble)
+    assert code is not None
+    return code
+
+
+def _compiled(
+    text: str, flags: Sequence[str], assemble: Callable[[str], bytes] | None, limit_s: float | None = None
+) -> bytes | None:
+    """Machine code; None if it takes more processor time than a limit."""
     compiler = nvrtc()
     status, program = compiler.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
     if int(status):
         raise KernelCompileError(f"NVRTC does not accept the source: error {int(status)}")
     try:
+        until_s = time.thread_time() + (limit_s or 0.0)
+        is_over = _FLOW(lambda *_: time.thread_time() > until_s)  # NVRTC asks it in this thread, again and again
+        if limit_s is not None:
+            compiler.nvrtcSetFlowCallback(program, ctypes.cast(is_over, ctypes.c_void_p).value, 0)
         encoded = [flag.encode() for flag in flags]
         (status,) = compiler.nvrtcCompileProgram(program, len(encoded), encoded)
+        if limit_s is not None and status == compiler.nvrtcResult.NVRTC_ERROR_CANCELLED:
+            return None
         if int(status):
             raise _failure(
                 _text(compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog, program).decode(errors="replace")
