@@ -433,7 +433,9 @@ class _Writer:
         return [Switch(selector, tuple(cases))]
 
     def leave(self, scope: _Scope) -> list[Statement]:
-        return [If(self.condition(scope, 2), (Jump(self.random.choice(("break", "continue"))),))]
+        """Lanes leave the loop or its iteration, some of them after a step that only they make."""
+        before = self.assign(scope.inside(may_share=False)) if self.random.random() < 0.5 else []
+        return [If(self.condition(scope, 2), (*before, Jump(self.random.choice(("break", "continue")))))]
 
     def end(self, scope: _Scope) -> list[Statement]:
         self.returned = True

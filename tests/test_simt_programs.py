@@ -167,6 +167,109 @@ def test_loops_begin_at_a_place_of_each_lane(dev: ost.Device) -> None:
         assert out.numpy().tolist() == [expected] * 32
 
 
+SUM = "r = simd_sum(1u);"
+UP_TO_FOUR = "for (uint i = 0; i < 4; i++)"
+EXITS = {
+    "breaks": f"{UP_TO_FOUR} {{ if (key == i) {{ {SUM} break; }} }}",
+    "without braces": f"{UP_TO_FOUR} if (key == i) {{ {SUM} break; }} else if (key > 90) break;",
+    "returns": f"{UP_TO_FOUR} {{ if (key == i) {{ out[id] = simd_sum(1u); return; }} }}",
+    "returns from two loops": "for (uint j = 0; j < 2; j++) for (uint i = 0; i < 2; i++)"
+    " { if (key == i + 2 * j) { out[id] = simd_sum(1u); return; } }",
+    "first key": f"while (true) {{ uint first = simd_broadcast_first(key); if (key == first) {{ {SUM} break; }} }}",
+    "flag": "bool done = false; while (!done) { uint first = simd_broadcast_first(key);"
+    f" if (key == first) {{ {SUM} done = true; }} }}",
+    "in two steps": f"{UP_TO_FOUR} {{ bool mine = key == i; if (mine) {SUM} if (mine) break; }}",
+    "do": f"uint i = 0; do {{ if (key == i) {{ {SUM} break; }} i++; }} while (i < 4);",
+    "in a switch": f"{UP_TO_FOUR} {{ switch (key == i) {{ case true: {SUM} break; default: break; }} if (r) break; }}",
+    "continues": f"{UP_TO_FOUR} {{ if (key != i) continue; {SUM} break; }}",
+    "in a function": "r = count(key);",
+    "in two loops of a function": "r = count_pairs<uint2>(key).y;",
+}
+
+
+@pytest.mark.parametrize("way", ["vector", "fibers"])
+def test_what_lanes_do_when_they_leave_a_loop_they_do_in_its_iteration(
+    dev: ost.Device, fibers: ost.Device, way: str
+) -> None:
+    source = """#include <metal_stdlib>
+        using namespace metal;
+        uint count(uint key) {
+            for (uint i = 0; i < 4; i++) { if (key == i) { uint r = simd_sum(1u); return r; } }
+            return 0;
+        }
+        template <typename T> inline T count_pairs(uint key) {
+            for (uint j = 0; j < 2; j++) {
+                for (uint i = 0; i < 2; i++) if (key == i + 2 * j) return T(i, simd_sum(1u));
+            }
+            return 0;
+        }"""
+    arguments = "device const uint *keys, device uint *out, uint id [[thread_position_in_grid]]"
+    for number, body in enumerate(EXITS.values()):
+        source += f"kernel void k{number}({arguments}) {{ uint key = keys[id], r = 0; {body} out[id] = r; }}\n"
+    device = dev if way == "vector" else fibers
+    library, keys = device.library(source), np.random.default_rng(1).integers(0, 4, 32).astype(np.uint32)
+    for number, name in enumerate(EXITS):
+        out = device.zeros(32, np.uint32)
+        encoder = device.command_encoder()
+        encoder.dispatch(library[f"k{number}"], device.array(keys), out, threads=32, group_size=32)
+        encoder.commit_and_wait()
+        np.testing.assert_array_equal(out.numpy(), np.bincount(keys)[keys], err_msg=f"{name} as {way}")
+
+
+def test_a_lane_that_has_a_lock_gives_it_back_before_the_others_try_again(dev: ost.Device) -> None:
+    kernel = dev.library("""#include <metal_stdlib>
+        using namespace metal;
+        kernel void k(device atomic_uint *lock, device uint *sum, device uint *out,
+                      uint id [[thread_position_in_grid]]) {
+            bool done = false;
+            while (!done)
+                if (atomic_exchange_explicit(lock, 1u, memory_order_relaxed) == 0u) {
+                    sum[0] = sum[0] * 3 + id;
+                    atomic_store_explicit(lock, 0u, memory_order_relaxed);
+                    done = true;
+                }
+            out[id] = simd_sum(1u);
+        }""")["k"]
+    lock, total, out = dev.zeros(1, np.uint32), dev.zeros(1, np.uint32), dev.zeros(32, np.uint32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, lock, total, out, threads=32, group_size=32)
+    assert encoder.commit().wait(timeout=60), "no lane gets the lock"
+    assert out.numpy().tolist() == [32] * 32
+
+
+def test_indices_that_wrap_in_other_lanes_are_those_of_32_bits(dev: ost.Device) -> None:
+    arguments = "device const uint *x, device uint *out, constant uint &n, uint id [[thread_position_in_grid]]"
+    library = dev.library(f"""#include <metal_stdlib>
+        using namespace metal;
+        kernel void backwards({arguments}, uint lane [[thread_index_in_simdgroup]]) {{
+            uint v = 0;
+            if (lane < n) v = x[n - 1 - lane];
+            out[id] = simd_sum(v);
+        }}
+        kernel void behind({arguments}) {{ uint i = id - n; out[id] = simd_sum(i < 1000 ? x[i] : 0); }}
+        kernel void hashed({arguments}) {{
+            uint r = n;
+            if (id * 0x11000000u < 0x80000000u) r = simd_sum(1u);
+            out[id] = r;
+        }}
+        kernel void narrow({arguments}) {{ uint r = n; if (short(id * 3001) < 0) r = simd_sum(1u); out[id] = r; }}""")
+    x = np.arange(100, 164, dtype=np.uint32)
+    below, negative = LANES * 0x11000000 < 0x80000000, LANES * 3001 % 65536 >= 32768
+    for n in (1, 2, 3, 4, 28, 29, 30, 31, 32):
+        expected = {
+            "backwards": x[:n].sum(),
+            "behind": x[: 32 - n].sum(),
+            "hashed": np.where(below, below.sum(), n),
+            "narrow": np.where(negative, negative.sum(), n),
+        }
+        for name, values in expected.items():
+            out = dev.zeros(32, np.uint32)
+            encoder = dev.command_encoder()
+            encoder.dispatch(library[name], dev.array(x), out, np.uint32(n), threads=32, group_size=32)
+            encoder.commit_and_wait()
+            np.testing.assert_array_equal(out.numpy(), np.broadcast_to(values, 32), err_msg=f"{name}, {n}")
+
+
 def _accumulated() -> np.ndarray:
     shared, total = LANES * 7, LANES * 0
     for _ in range(4):

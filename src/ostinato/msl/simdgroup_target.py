@@ -10,6 +10,7 @@ from .convergent_calls import find_calls
 from .cpu_target import TENSORS
 from .declarations import Declarations
 from .float_overloads import add_bfloat_overloads
+from .loop_exits import keep_exits_inside
 from .rewriter import Rewriter
 from .syntax import Syntax
 from .target import Execution, Source, TargetText
@@ -37,6 +38,7 @@ def _mark_calls(
     for index, token in enumerate(syntax.tokens):
         if token.unroll and not rewriter.is_deleted(index):
             rewriter.before(index, f'_Pragma("{token.unroll}")')
+    keep_exits_inside(syntax, declarations, convergence.names, rewriter, skipped)
 
 
 _DIALECT = Dialect(

@@ -46,6 +46,13 @@ _KERNEL_FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
+# Loops over threads in clang: memory of several arguments is compared before the loop. What clang 22 makes of u[i & 3]
+# under an assumption that it checks there is wrong.
+_LOOP_FLAGS = tuple(
+    part
+    for option in ("vectorize-scev-check-threshold=0", "pragma-vectorize-scev-check-threshold=0")
+    for part in ("-mllvm", f"-{option}")
+)
 # One thread as LLVM assembly: optimised, but nothing made into vectors that the lane pass would have to take apart.
 # Functions may be convergent until they are inlined: equal calls in two branches are not one call.
 _THREAD_FLAGS = (
@@ -95,7 +102,8 @@ def _interface_digest() -> str:
 
 def kernel_library(compiler: toolchain.Toolchain, translation: Translation, debug: bool = False) -> ctypes.CDLL:
     """The compiled kernels of a translation; those for `debug` are built for a debugger."""
-    flags = compile_flags(compiler, (*(_DEBUG_FLAGS if debug else _KERNEL_FLAGS), *compiler.semantics))
+    ours = _DEBUG_FLAGS if debug else _KERNEL_FLAGS + (_LOOP_FLAGS if compiler.clang_version else ())
+    flags = compile_flags(compiler, (*ours, *compiler.semantics))
     linking = link_flags("-nostartfiles")
     passes = (*_ASSEMBLY_FLAGS, *_NO_PASSES)
     made_from = (*flags, *linking, *passes, _interface_digest(), _changes_digest(), translation.text)

@@ -145,6 +145,8 @@ class _Blocks:
         spread, limit = shapes
         if not (isinstance(spread, Spread) and spread.exact and isinstance(limit, Uniform)) or len(predicate) != 3:
             return None
+        if max(spread.offsets) - min(spread.offsets) >= 1 << int(first.type[1:]):
+            return None  # between the ends it may have wrapped more than once
         type_, bound, base = first.type, emitter.scalar(second), emitter.base_or_zero(first)
         low, high = (emitter.once(f"add {type_} {base}, {end(spread.offsets)}") for end in (min, max))
         order = emitter.once(f"icmp {predicate[0]}le {type_} {low}, {high}")

@@ -87,8 +87,7 @@ def _base_of(emitter: Emitter, made: Instruction) -> str:
     if op in ("zext", "sext"):
         offsets = emitter.shapes.result(made.result)
         assert isinstance(offsets, Spread)
-        anchor = max(offsets.offsets)
-        anchor -= anchor % 4
+        anchor = max(offsets.offsets)  # lower lanes may have wrapped below zero, where they do not matter
         moved = emitter.once(f"add {first.type} {emitter.base(first)}, {anchor}") if anchor else emitter.base(first)
         widened = emitter.once(f"{op} {first.type} {moved} to {type_}")
         return emitter.once(f"sub {type_} {widened}, {anchor}") if anchor else widened

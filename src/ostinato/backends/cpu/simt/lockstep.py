@@ -6,6 +6,8 @@ that writes to memory beyond the function's own variables stands an empty piece 
 until the lane pass takes over. After it, one thread writes what all lanes write, and nothing has to be hidden. It is
 convergent: a write that all lanes make together is not duplicated into the branches that they took before it.
 
+The end of an iteration (`__ost_turn`) is such a piece of assembly, too, so that no way past it is made.
+
 Nor does a read move down past a branch, behind which other lanes write: behind it stands assembly that "may write",
 though to no memory that the thread knows, so that what has been read stays known.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import re
 
 MEANTIME = '  call void asm sideeffect "", "~{memory}"() convergent'
+TURN = '  call void asm sideeffect "", "r"(ptr null) memory(argmem: readwrite) convergent nounwind willreturn'
 READ = '  call void asm sideeffect "", "r"(ptr null) memory(argmem: readwrite) nounwind willreturn'
 
 STEPPING = (
@@ -31,6 +34,7 @@ _WRITE = re.compile(
     rf"\s*(?:store .*, ptr ({_NAME})(?:,|$)|(?:{_NAME} = )?(?:atomicrmw|cmpxchg) |"
     rf"(?:tail )?call void @llvm\.mem(?:cpy|move|set)[^(]*\([^%@]*({_NAME}))"
 )
+_TURN = re.compile(r"\s*(?:tail )?call void @__ost_turn\(\)")
 _READ = re.compile(rf"\s*{_NAME} = load [^,]*, ptr ({_NAME})(?:,|$)")
 _ASSEMBLY = re.compile(r'^\s*(?:tail )?call void asm sideeffect "", "(?:~\{memory\}|r)"\(.*\n', re.M)
 
@@ -40,6 +44,8 @@ def shared_memory_changes(module: str) -> str:
     lines: list[str] = []
     own: set[str] = set()
     for line in module.split("\n"):
+        if _TURN.match(line):
+            line = TURN
         lines.append(line)
         if line.startswith("define"):
             own = set()

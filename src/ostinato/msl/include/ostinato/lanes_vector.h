@@ -13,6 +13,8 @@ __OST_TOGETHER __attribute__((const)) uint32_t __ost_lane();
 __OST_TOGETHER void __ost_meet();
 // Orders memory between the lanes of a simdgroup, which run in lockstep anyway.
 __OST_TOGETHER void __ost_settle();
+// The end of an iteration, to which also lanes come that leave the loop.
+__OST_TOGETHER void __ost_turn();
 // The value of the lane `from`, below 32; one's own if that lane is not active.
 __OST_TOGETHER uint32_t __ost_shuffle32(uint32_t value, uint32_t from);
 __OST_TOGETHER uint64_t __ost_shuffle64(uint64_t value, uint32_t from);
