@@ -270,6 +270,89 @@ def test_indices_that_wrap_in_other_lanes_are_those_of_32_bits(dev: ost.Device) 
             np.testing.assert_array_equal(out.numpy(), np.broadcast_to(values, 32), err_msg=f"{name}, {n}")
 
 
+def ran(dev: ost.Device, source: str, threads: int, *arguments: np.ndarray | np.uint32) -> np.ndarray:
+    """What the kernel of a source writes to its first argument, a uint for each of its threads."""
+    kernel = dev.library(f"#include <metal_stdlib>\nusing namespace metal;\n{source}")["k"]
+    assert kernel.execution.way == "vector"
+    out = dev.zeros(threads, np.uint32)
+    passed = (dev.array(each) if isinstance(each, np.ndarray) else each for each in arguments)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, out, *passed, threads=threads, group_size=threads)
+    encoder.commit_and_wait()
+    return out.numpy()
+
+
+def test_lanes_that_leave_a_loop_keep_what_was_before_its_last_iteration(dev: ost.Device) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 8, (64, 64)).astype(np.uint32), random.integers(0, 1000, 64).astype(np.uint32)
+    x[:, 50] = 7
+    source = """kernel void k(device uint *out, device const uint *x, device const uint *y, constant uint &n,
+                             uint id [[thread_position_in_grid]]) {
+        uint i = 0, r = 5555;
+        if (n > 3) {
+            uint current = 0;
+            do {
+                r = current;
+                current = y[i];
+                if (x[id * 64 + i] & 1) out[id] = simd_sum(current);
+                i++;
+            } while (x[id * 64 + i] < 7);
+        }
+        out[id] = r;
+    }"""
+    last = np.array([next(i for i in range(1, 64) if row[i] >= 7) for row in x]) - 1
+    expected = np.where(last > 0, y[last - 1], 0)
+    np.testing.assert_array_equal(ran(dev, source, 64, x.reshape(-1), y, np.uint32(9)), expected)
+
+
+def test_parts_of_local_arrays_that_overlap_are_moved(dev: ost.Device) -> None:
+    x, n = np.arange(1000, 2024, dtype=np.uint32), 37
+    source = """kernel void k(device uint *out, device const uint *x, constant uint &n,
+                             uint id [[thread_position_in_grid]]) {
+        uint a[100];
+        for (uint i = 0; i < 100; ++i) a[i] = x[id * 3 + i];
+        uint s = simd_sum(0u);
+        for (uint i = 99; i > 0; --i) a[i] = a[i - 1];
+        for (uint i = 0; i < 90; ++i) a[i] = a[i + 3];
+        for (uint i = 0; i < 100; ++i) s = s * 3 + a[(i + n) % 100];
+        out[id] = s;
+    }"""
+    a = x[np.arange(32)[:, None] * 3 + np.arange(100)]
+    a[:, 1:] = a[:, :-1].copy()
+    a[:, :90] = a[:, 3:93].copy()
+    expected = np.zeros(32, np.uint32)
+    for i in range(100):
+        expected = expected * np.uint32(3) + a[:, (i + n) % 100]
+    np.testing.assert_array_equal(ran(dev, source, 32, x, np.uint32(n)), expected)
+
+
+def test_what_lanes_that_take_no_part_would_ask_for_does_not_matter(dev: ost.Device) -> None:
+    x = np.random.default_rng(0).integers(0, 64, 32).astype(np.uint32)
+    x[::3] = 4_000_000_000
+    source = """kernel void k(device uint *out, device const uint *x, uint id [[thread_position_in_grid]]) {
+        uint v = x[id];
+        if (v <= 31) { uint q = 31 - v; out[id] = simd_shuffle(id, q) + q * 100 + (q & 5); }
+        else out[id] = 5;
+    }"""
+    active = x <= 31
+    q = np.where(active, 31 - x.astype(np.int64), 0)
+    shuffled = np.where(active[q], q, LANES)  # one's own value of lanes that take no part
+    np.testing.assert_array_equal(ran(dev, source, 32, x), np.where(active, shuffled + q * 100 + (q & 5), 5))
+
+
+@pytest.mark.parametrize(("by", "plus"), [(0x20000001, 5), (0x40000000, 5), (1 << 28, 0), (0x88000000, 1)])
+def test_indices_of_lanes_may_be_any_number_apart(dev: ost.Device, by: int, plus: int) -> None:
+    source = f"""kernel void k(device uint *out, device const uint *x, constant uint &n,
+                              uint id [[thread_position_in_grid]]) {{
+        uint s = simd_sum(1u), i = id * {by}u + n;
+        out[id] = i < 200 ? x[i] + s : 7;
+    }}"""
+    x = np.arange(1, 257, dtype=np.uint32)
+    i = (LANES.astype(np.int64) * by + plus) % (1 << 32)
+    expected = np.where(i < 200, x[np.where(i < 200, i, 0)] + 32, 7)
+    np.testing.assert_array_equal(ran(dev, source, 32, x, np.uint32(plus)), expected)
+
+
 def _accumulated() -> np.ndarray:
     shared, total = LANES * 7, LANES * 0
     for _ in range(4):

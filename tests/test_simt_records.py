@@ -121,6 +121,25 @@ def test_records_from_two_places_of_an_array_are_told_apart(second: int, chunks:
     assert every == {chunk for record in chunks for chunk in record}
 
 
+def test_an_address_from_a_loop_that_lanes_left_one_by_one_is_taken_as_it_is() -> None:
+    body = f"""{LANE}
+  %first = getelementptr [32 x i8], ptr %p, i64 %wide
+  br label %loop
+loop:
+  %at = phi ptr [ %first, %start ], [ %next, %loop ]
+  %one = getelementptr i8, ptr %at, i64 4
+  %two = getelementptr i8, ptr %at, i64 8
+  %x = load i32, ptr %one
+  %next = getelementptr i8, ptr %at, i64 4096
+  %more = icmp ult i32 %x, 5
+  br i1 %more, label %loop, label %done
+done:
+  %u = load i32, ptr %one
+  %three = getelementptr i8, ptr %two, i64 4
+  %v = load i32, ptr %three"""
+    assert [record for record in records_of(body) if len(record.loads) > 1] == []
+
+
 def test_neighbours_of_lanes_are_read_as_they_lie() -> None:
     assert chunks_of(reads([(0, "float"), (4, "float")], 4)) == []
 

@@ -197,6 +197,40 @@ start:
 }}"""
 
 
+def test_numbers_that_wrap_in_eight_bits_are_no_known_distance_apart_after_a_shift() -> None:
+    shapes = shapes_of("""  %lane = call i32 @__ost_lane()
+  %v = add i32 %a, %lane
+  %b8 = trunc i32 %v to i8
+  %s = shl i8 %b8, 4
+  %r = lshr i8 %s, 1
+  ret void""")
+    assert shapes.result("%r") is VARYING
+
+
+def test_a_phi_that_some_lanes_keep_varies() -> None:
+    shapes = shapes_of("""  %lane = call i32 @__ost_lane()
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %start ], [ %n, %one ], [ %n, %two ]
+  %kept = phi i32 [ undef, %start ], [ %kept, %one ], [ %k, %two ]
+  %n = add i32 %i, 1
+  %bit = lshr i32 %b, %i
+  %x = xor i32 %bit, %lane
+  %c = icmp ult i32 %x, 5
+  br i1 %c, label %one, label %two
+one:
+  %e = icmp ult i32 %n, 9
+  br i1 %e, label %loop, label %done
+two:
+  %k = call i32 @__ost_pick32(i32 %x, i32 0)
+  %g = icmp ult i32 %n, 9
+  br i1 %g, label %loop, label %done
+done:
+  store i32 %kept, ptr %p
+  ret void""")
+    assert shapes.result("%kept") is VARYING
+
+
 def private_of(first: str, second: str, target: str) -> Private:
     return Private(parse_function(COPY.format(first=first, second=second, target=target)), Types({}))
 

@@ -222,6 +222,9 @@ class _Blocks:
                 ways.append((successor, same))
             rest = emitter.new(f"xor {MASK} {matched}, {EVERYONE}")
             ways.append((block.successors[0], rest))
+        # An edge changes the phis of its target, which the next edge may pass on.
+        for successor in dict.fromkeys(block.successors):
+            emitter.read_phis(block.name, successor)
         for successor, condition in ways:
             self._masked_edge(block.name, successor, emitter.within(emitter.mask, condition), region, certain=False)
 

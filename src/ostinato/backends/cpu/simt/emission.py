@@ -406,6 +406,18 @@ class Emitter:
             if phi.result in self._leaving:
                 self._keep_leaving(phi.result, phi.type)
 
+    def read_phis(self, source: str, target: str) -> None:
+        """Makes known what the phis of a block get on an edge to it, as long as no other edge has changed it."""
+        for phi in self.function.blocks[target].phis:
+            operand = phi.operands[phi.sources.index(source)]
+            if not operand.is_local or operand.value in self.parameters:
+                continue
+            shape = self.shapes.result(phi.result)
+            if isinstance(shape, Uniform | Spread) and not (isinstance(shape, Spread) and shape.zero):
+                self.scalar(operand)
+            if not self._is_scalar(phi.result):
+                self.tile(operand) if phi.result in self.tiles else self.vector(operand)
+
     def copy_phis(self, source: str, target: str, mask: str | None, certain: bool = True) -> None:
         """The values that the phis of a block get on an edge to it, in the lanes of `mask`; None: in all."""
         writes: list[tuple[str, str, str]] = []

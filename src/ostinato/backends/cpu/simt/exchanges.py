@@ -233,7 +233,9 @@ def _permuted(emitter: Emitter, type_: str, value: str, places: Operand) -> str:
         return emitter.splat(type_, emitter.new(f"extractelement {kind} {value}, i32 {lane}"))
     slot = emitter.slot(f"%{emitter.fresh('x')}", kind)
     emitter.line(f"store {kind} {value}, ptr {slot}")
-    lanes = emitter.new(f"and {wide('i32')} {emitter.vector(places)[0]}, {emitter.splat('i32', '31')}")
+    # Of lanes that are not active it may be poison, of which the compiler would know that it is below 32.
+    lanes = emitter.new(f"freeze {wide('i32')} {emitter.vector(places)[0]}")
+    lanes = emitter.new(f"and {wide('i32')} {lanes}, {emitter.splat('i32', '31')}")
     addresses = emitter.new(f"getelementptr {type_}, ptr {slot}, {wide('i32')} {lanes}")
     return memory.gather_all(emitter, type_, addresses)
 

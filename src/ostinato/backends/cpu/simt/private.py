@@ -104,7 +104,9 @@ class Private:
                     raise Refused("a copy between local arrays of elements of different size")
                 type_ = f"i{8 * element}"
                 target, source = instruction.operands[:2]
-                for at in range(0, _copied_bytes(instruction), element):
+                places = list(range(0, _copied_bytes(instruction), element))
+                writes: list[Instruction] = []
+                for at in places:
                     value = Operand(type_, "0")
                     if "memset" not in instruction.callee:
                         count += 1
@@ -113,8 +115,13 @@ class Private:
                         body.append(Instruction("load", read, type_, [Operand("ptr", f"%ost.from{count}")], align=1))
                         value = Operand(type_, read)
                     count += 1
-                    body.append(self._moved(target, at, count))
-                    body.append(Instruction("store", "", "void", [value, Operand("ptr", f"%ost.from{count}")], align=1))
+                    write = [self._moved(target, at, count)]
+                    write.append(
+                        Instruction("store", "", "void", [value, Operand("ptr", f"%ost.from{count}")], align=1)
+                    )
+                    # What is moved may overlap: all of it is read before any is written.
+                    (writes if "memmove" in instruction.callee else body).extend(write)
+                body += writes
             block.body = body
 
     def _moved(self, address: Operand, by: int, number: int) -> Instruction:

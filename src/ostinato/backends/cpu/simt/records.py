@@ -75,7 +75,7 @@ def _of_block(
         shape = shapes.of(pointer, block.name)
         if isinstance(shape, Uniform) or private.scale(pointer.value) != 1 or not _fill(made.type, types):
             continue
-        root, by = _root(pointer.value, shapes, types, made_by)
+        root, by = _root(pointer.value, block.name, shapes, types, made_by)
         pattern: object = None
         if isinstance(shape, Spread):
             by += shape.offsets[0]
@@ -102,10 +102,15 @@ def _may_write(made: Instruction) -> bool:
     return made.op in ("store", "atomicrmw", "cmpxchg", "fence") or made.ordered
 
 
-def _root(name: str, shapes: Shapes, types: Types, made_by: Mapping[str, Instruction]) -> tuple[str, int]:
-    """The address that another is computed from by constants, and the sum of those that are not in its offsets."""
+def _root(name: str, at: str, shapes: Shapes, types: Types, made_by: Mapping[str, Instruction]) -> tuple[str, int]:
+    """The address that another is computed from by constants, and the sum of those that are not in its offsets.
+
+    Of an address from a loop that lanes have left at different times before the block `at`, the shape is not known.
+    """
     total = 0
     while (made := made_by.get(name)) is not None and made.op == "getelementptr":
+        if shapes.leaves_torn_loop(name, at):
+            break
         block = shapes.block_of[name]
         shape = shapes.result(name)
         constant, variable = types.strides(made.element, made.operands[1:])

@@ -18,6 +18,8 @@ from .flow import Flow, Loop
 from .private import Private
 
 _MOST_ALIGNED = 1 << 20
+_FARTHEST = 1 << 28
+"""Offsets of an index of 32 bits that are farther apart may differ by more than it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Shapes:
                 merged = shape if merged is None else _met(merged, shape)
         if merged is None and values & {"poison", "undef"}:
             merged = Uniform()
-        if len(values - {"poison", "undef", phi.result}) > 1 and self._is_join(phi, block):
+        if len(values - {"poison", "undef"}) > 1 and self._is_join(phi, block):
             return None if merged is None else VARYING
         if isinstance(merged, Uniform):
             merged = Uniform(merged.align, merged.constant if len(values) == 1 else None)
@@ -357,7 +359,7 @@ def _bitwise(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
         folded = tuple(_signed(fold(_signed(offset, bits), by, bits), bits) for offset in first.offsets)
         return _spread(folded, True, _MOST_ALIGNED, True)
     # The base has no bit below `align`, the offsets none from it on.
-    if not 0 <= min(first.offsets) <= max(first.offsets) < first.align:
+    if not 0 <= min(first.offsets) <= max(first.offsets) < min(first.align, 1 << bits):
         return VARYING
     low = first.align - 1
     if made.op == "and":
@@ -391,6 +393,8 @@ def _widened(self: Shapes, made: Instruction, shapes: list[Shape]) -> Shape:
     if shape.zero:
         offsets = tuple(o & 0xFFFFFFFF if made.op == "zext" else _signed(o, 32) for o in shape.offsets)
         return _spread(offsets, True, _MOST_ALIGNED, True)
+    if max(shape.offsets) - min(shape.offsets) >= _FARTHEST:
+        return VARYING
     return Spread(shape.offsets, False, 1)
 
 
