@@ -104,9 +104,8 @@ class Private:
                     raise Refused("a copy between local arrays of elements of different size")
                 type_ = f"i{8 * element}"
                 target, source = instruction.operands[:2]
-                places = list(range(0, _copied_bytes(instruction), element))
                 writes: list[Instruction] = []
-                for at in places:
+                for at in range(0, _copied_bytes(instruction), element):
                     value = Operand(type_, "0")
                     if "memset" not in instruction.callee:
                         count += 1
