@@ -5,8 +5,8 @@ the next. To a compiler such a block is no part of the loop, and it would run wh
 simdgroup functions or atomics a lane that leaves goes to the end of the body first, where a call that the compiler must
 not move, ``__ost_turn``, keeps the ways of an iteration together.
 
-What a function returns is kept until behind the loop. Where its type is not written out (`auto`, references), a `return`
-is left as it is; so are loops in `constexpr` functions and lambdas.
+What a function returns is kept until behind the loop. Where its type is not written out (`auto`, references), a
+`return` is left as it is; so are loops in `constexpr` functions and lambdas.
 """
 
 from __future__ import annotations
