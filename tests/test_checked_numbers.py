@@ -29,6 +29,7 @@ BODIES = {
     "other shifts": "uint2 v = uint2(1u) << uint2(3u, uint(x[0]));\n  int y = 5;\n  y >>= x[0];\n"
     "  o[0] = int(v.y) + y;",
     "conversion": "o[0] = int(f[0]);",
+    "constants in braces": "uchar t[2] = {(-18), x[0]};\n  o[0] = t[x[1] & 1];",
     "uchar": "o[0] = uchar(f[0]);",
     "ulong": "o[0] = int(ulong(f[0]));",
     "ushort array": "ushort t[4] = {};\n  o[0] = t[x[0]];",
@@ -97,7 +98,8 @@ def test_shifts_of_vectors_and_assigning_shifts_are_seen() -> None:
     assert lines == [KERNELS.place("other shifts", text)[0] for text in ("uint2(1u)", ">>=")]
 
 
-@pytest.mark.parametrize("name", ["shift", "quotient", "remainder", "sum"])
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("name", ["shift", "quotient", "remainder", "sum", "constants in braces"])
 def test_what_is_in_range_is_no_finding(name: str) -> None:
     assert KERNELS.findings(name, *ints(31, 2)) == ()
 

@@ -90,6 +90,21 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
                 v += simd_max(l);
             }}
             out[l] = v;
+        }}
+        uint2 both(uint x) {{ return uint2(simd_sum(x), x); }}
+        struct Sum {{
+            uint x;
+            Sum plus(uint y) {{ return {{simd_sum(x + y)}}; }}
+        }};
+        Sum sum_of(uint x) {{ return Sum{{simd_max(x)}}; }}
+        kernel void swizzled({arguments}) {{ uint2 v = both(l).yx; v.x += both(1).x; out[l] = v.x * 100 + v.y; }}
+        kernel void chained({arguments}) {{ out[l] = sum_of(l).plus(1).plus(2).x; }}
+        kernel void looped({arguments}) {{
+            uint v = 1;
+            while (sum(v) < 1000) v += v;
+            do --v; while (sum(v) > 500);
+            for (; sum(v) + l < 880; ) v += 3;
+            out[l] = v;
         }}"""
     total = int(LANES[8:].sum()) + 4 * (3 + 7)
     largest = np.where(LANES % 5, LANES, 0).reshape(8, 4).max(axis=1).repeat(4)
@@ -106,6 +121,9 @@ def test_lanes_wait_for_those_that_evaluate_arguments(dev: ost.Device, fibers: o
         "referred": LANES ^ 1,
         "converted": LANES // 2,
         "stepped": np.where(LANES < 8, 0, 62),
+        "swizzled": (LANES + 32) * 100 + LANES.sum(),
+        "chained": LANES * 0 + (31 + 1) * 32 * 32 + 64,
+        "looped": np.where(LANES < 16, 57, 27),
     }
     for device in (dev, fibers):
         library = device.library(source)

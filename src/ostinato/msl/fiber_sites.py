@@ -55,18 +55,24 @@ class _Marker:
         for index in range(len(syntax.tokens)):
             meets.append(meets[-1] + (index in calls.openings and syntax.texts[index] != "threadgroup_barrier"))
         loops: dict[int, int] = {}
-        for index in range(len(syntax.tokens)):
-            if calls.in_body[index] and syntax.texts[index] in ("for", "while", "do"):
+        ends_of_do: set[int] = set()
+        for index, text in enumerate(syntax.texts):
+            if calls.in_body[index] and text in ("for", "while", "do") and index not in ends_of_do:
                 end = syntax.after_statement(index)
+                if text == "do":
+                    condition_at = syntax.after_statement(index + 1)
+                    if "".join(syntax.texts[condition_at : condition_at + 2]) != "while(":
+                        continue
+                    ends_of_do.add(condition_at)
                 if meets[end] > meets[index]:
                     loops[index] = end
         self._number(calls, loops)
-        loop_conditions: set[int] = set()
-        for index in sorted((*calls.openings, *loops)):
-            if index in calls.openings:
+        # Backwards: in a.f().g() the frame of g is around that of f, and a loop's condition is around its calls.
+        for index in sorted((*calls.openings, *loops), reverse=True):
+            if index in loops:
+                self._rewrite_loop(index, loops[index])
+            else:
                 self._rewrite_call(index, calls.openings[index])
-            elif index not in loop_conditions:
-                self._rewrite_loop(index, loops[index], loop_conditions)
 
     def _number(self, calls: ConvergentCalls, loops: Mapping[int, int]) -> None:
         """Gives each call and loop its site; functions are defined before their callers."""
@@ -131,25 +137,18 @@ class _Marker:
             return
         start = self.syntax.postfix_start(index)
         if self.syntax.texts[index] in self._references:
-            self.rewriter.before(start, f"(__ost::Frame(__ost::Site{{{site}}}),", outermost=True)
+            self.rewriter.inside(start, f"(__ost::Frame(__ost::Site{{{site}}}),")
             self.rewriter.after(self.syntax.match[opening], ")")
             return
         # A temporary would stay until the end of the expression around the call. A statement of its own does not, but
         # its value is no reference.
-        self.rewriter.before(start, f"({{ __ost::Frame __ost_frame(__ost::Site{{{site}}}); (", outermost=True)
+        self.rewriter.inside(start, f"({{ __ost::Frame __ost_frame(__ost::Site{{{site}}}); (")
         self.rewriter.after(self.syntax.match[opening], "); })")
 
-    def _rewrite_loop(self, index: int, end: int, loop_conditions: set[int]) -> None:
+    def _rewrite_loop(self, index: int, end: int) -> None:
         texts, match, rewriter = self.syntax.texts, self.syntax.match, self.rewriter
         keyword = texts[index]
-        if keyword == "do":
-            condition_at = self.syntax.after_statement(index + 1)
-            if condition_at + 1 >= len(texts) or texts[condition_at] != "while":
-                return
-            loop_conditions.add(condition_at)
-            opening = condition_at + 1
-        else:
-            opening = index + 1
+        opening = (self.syntax.after_statement(index + 1) if keyword == "do" else index) + 1
         closing = match[opening]
         begin, finish = opening + 1, closing
         site = self._sites[index]

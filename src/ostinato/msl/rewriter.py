@@ -50,6 +50,10 @@ class Rewriter:
         """Prints ``text`` before the token; ``outermost`` puts it before earlier insertions."""
         (self._outermost if outermost else self._before).setdefault(index, []).append(text)
 
+    def inside(self, index: int, text: str) -> None:
+        """Prints ``text`` before the token, inside of all that is inserted there as outermost."""
+        self._outermost.setdefault(index, []).insert(0, text)
+
     def lead(self, index: int, text: str) -> None:
         """Prints ``text`` before the token and everything else that is inserted there, whenever that is."""
         self._leading.setdefault(index, []).append(text)
