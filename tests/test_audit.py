@@ -14,7 +14,7 @@ import ostinato as ost
 from audit_cases import KERNELS, N, audited, floats, only
 from ostinato.audit.barriers import missing_pairs, redundant_barriers
 from ostinato.audit.differences import merged
-from ostinato.audit.guards import CANARY, Arena, Room
+from ostinato.audit.guards import Arena, Room
 from ostinato.audit.races import opposite_order
 from ostinato.audit.table import grouped
 from ostinato.base.ranges import common, without
@@ -409,30 +409,13 @@ def test_names_of_programs_cannot_draw_on_the_terminal(dev: ost.Device, lib: ost
 # --- guards ----------------------------------------------------------------------------------------------------------
 
 
-def test_blocks_stand_between_guards_and_canaries() -> None:
+def test_blocks_are_aligned_as_asked_for() -> None:
     with Arena([Room(10, 4), Room(0), Room(5000, 16, 4)], at_end=True) as arena:
         for room, size in ((0, 10), (2, 5000)):
             arena.block(room).fill(1)
             assert arena.block(room).size == size
         assert arena.addresses[0] % 4 == 0
         assert arena.addresses[2] % 16 == 4
-        assert arena.trampled() is None
-        stray = arena.locate(arena.addresses[2] + 5000 + 4096)
-        assert stray is not None
-        assert (stray.room, stray.offset) == (2, 9096)
-        before = arena.locate(arena.addresses[1] - 1)
-        assert before is not None
-        assert (before.room, before.offset) == (1, -1)
-        assert arena.locate(arena.addresses[0]) is None
-        assert arena.locate(0) is None
-        from ostinato.audit.guards import bytes_at
-
-        slack = bytes_at(arena.addresses[0] + 10, 2)
-        assert slack.tolist() == [CANARY, CANARY]
-        slack[1] = 0
-        found = arena.trampled()
-        assert found is not None
-        assert (found.room, found.offset) == (0, 11)
 
 
 BRANCHES = """

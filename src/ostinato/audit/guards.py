@@ -1,8 +1,7 @@
 """Blocks of memory between guard regions, which fault on any access.
 
 Guard regions are as large as the address space allows, so that an index that is wrong by 2³² still hits one. They take
-no memory: only addresses are reserved. Alignment padding next to a block is filled with a canary, which detects writes
-there.
+no memory: only addresses are reserved.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import OutOfMemory
-
-CANARY = 0xC5
 
 # The first size that the system grants is used. An element of 16 bytes at index 2³²-1 is 64 GiB away.
 _GUARD_BYTES = (160 << 30, 40 << 30, 8 << 30, 1 << 30, 64 << 20, 1 << 20)
@@ -48,15 +44,6 @@ class Room:
     nbytes: int
     alignment: int = 1
     phase: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Stray:
-    """An address outside of all blocks, with the nearest block."""
-
-    room: int
-    offset: int
-    """Bytes from the block's start: negative, or not less than its size."""
 
 
 class Bytes:
@@ -98,7 +85,6 @@ class Arena:
         self.rooms = tuple(rooms)
         self.addresses: list[int] = []
         """Where each block starts."""
-        self._usable: list[tuple[int, int]] = []
         start = base + guard_bytes
         for room, size in zip(rooms, usable, strict=True):
             end = start + size
@@ -111,41 +97,11 @@ class Arena:
             else:
                 address = start + (room.phase - start) % room.alignment
             self.addresses.append(address)
-            self._usable.append((start, end))
-            for begin, slack_end in self._slack(len(self.addresses) - 1):
-                bytes_at(begin, slack_end - begin).fill(CANARY)
             start = end + guard_bytes
 
     def block(self, room: int) -> np.ndarray:
         """The bytes of a block; not to be used once the arena is closed."""
         return bytes_at(self.addresses[room], self.rooms[room].nbytes)
-
-    def locate(self, address: int) -> Stray | None:
-        """The block nearest to an address in a guard; None if the address is in no guard."""
-        if not self._base <= address < self._base + self._total or not self.rooms:
-            return None
-        at = bisect_right(self._usable, (address, sys.maxsize)) - 1
-        if at >= 0 and address < self._usable[at][1]:
-            return None
-        sides = [room for room in (at, at + 1) if 0 <= room < len(self.rooms)]
-        nearest = min(sides, key=lambda room: min(abs(address - edge) for edge in self._usable[room]))
-        return Stray(nearest, address - self.addresses[nearest])
-
-    def trampled(self) -> Stray | None:
-        """The nearest overwritten byte of a canary; None if all are intact."""
-        for room in range(len(self.rooms)):
-            for begin, end in self._slack(room):
-                changed = np.flatnonzero(bytes_at(begin, end - begin) != CANARY)
-                if changed.size:
-                    # Before a block's start the nearest byte is the last one.
-                    first = int(changed[-1 if begin < self.addresses[room] else 0])
-                    return Stray(room, begin + first - self.addresses[room])
-        return None
-
-    def _slack(self, room: int) -> list[tuple[int, int]]:
-        start, end = self._usable[room]
-        address = self.addresses[room]
-        return [(start, address), (address + self.rooms[room].nbytes, end)] if start < end else []
 
     def close(self) -> None:
         """Free the address space."""
