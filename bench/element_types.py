@@ -1,9 +1,10 @@
 """What a kernel's element type costs on the CPU: float, half and bfloat, by each C++ compiler of the machine.
 
 A scaling (a plain loop), a dot product of each row by one thread (a loop with a sum), and an RMS norm (256 threads per
-row, split into loops at its barriers). Arithmetic is in float, as kernels of decoders have it: memory holds the element
-type, and the conversions are what is measured. Arrays of 1 Mi elements stay in the last-level cache. Results are
-checked against NumPy before anything is timed. All contenders take turns in one process; times are processor time.
+row with barriers: as vectors where there is a clang, else split into loops). Arithmetic is in float, as kernels of
+decoders have it: memory holds the element type, and the conversions are what is measured. Arrays of 1 Mi elements stay
+in the last-level cache. Results are checked against NumPy before anything is timed. All contenders take turns in one
+process; times are processor time.
 
     python bench/element_types.py [--json] [--rounds N]
 """
@@ -14,7 +15,9 @@ import argparse
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +28,7 @@ from ostinato.native import toolchain
 
 ROWS, WIDTH = 256, 4_096
 TYPES = {"float": np.float32, "half": np.float16, "bfloat": ml_dtypes.bfloat16}
-KERNELS = {"scale": "loop", "dot": "loop", "rms_norm": "split"}
+KERNELS = ("scale", "dot", "rms_norm")
 
 METAL = """
 #include <metal_stdlib>
@@ -67,10 +70,20 @@ template <typename T> kernel void rms_norm(device const T *x, device T *y, const
 )
 
 
-def compilers() -> dict[str, str]:
-    """The compilers by name, as `$CXX` takes them: the one that is used, and clang if that is another."""
-    chosen = [toolchain.find(), toolchain.find_clang()]
-    return {compiler.version.split(" (")[0]: shlex.join(compiler.command) for compiler in chosen if compiler}
+def compilers() -> dict[str, AbstractContextManager[object]]:
+    """As shipped, and with one compiler alone: contexts in which kernels are compiled so."""
+    found = {each.version.split(" (")[0]: each for each in (toolchain.find(), toolchain.find_clang()) if each}
+    return {"as shipped": nullcontext(), **{f"{name} alone": alone(compiler) for name, compiler in found.items()}}
+
+
+@contextmanager
+def alone(compiler: toolchain.Toolchain) -> Iterator[None]:
+    clang = compiler if compiler.clang_version >= toolchain.OLDEST_CLANG else None
+    with (
+        mock.patch.dict(os.environ, {"CXX": shlex.join(compiler.command)}),
+        mock.patch.object(toolchain, "find_clang", return_value=clang),
+    ):
+        yield
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
@@ -98,40 +111,41 @@ def main() -> None:
     dev = ostinato.open_device("cpu")
     inputs = np.random.default_rng(0).standard_normal((ROWS, WIDTH), dtype=np.float32)
     contenders: dict[str, Callable[[], float]] = {}
-    for compiler, command in {"as shipped": "", **compilers()}.items():
-        if command:
-            os.environ["CXX"] = command
-        library = dev.library(METAL)
-        os.environ.pop("CXX", None)
-        for kernel, way in KERNELS.items():
-            for type_, dtype in TYPES.items():
-                compiled = library[f"{kernel}_{type_}"]
-                assert compiled.execution.way == way, compiled.execution
-                x, y = dev.array(inputs.astype(dtype)), dev.zeros(inputs.size, dtype)
-                geometry: Mapping[str, int] = (
-                    {"groups": ROWS, "group_size": 256} if kernel == "rms_norm"
-                    else {"threads": ROWS if kernel == "dot" else inputs.size}
-                )  # fmt: skip
+    compiled: dict[tuple[str, str, str], ostinato.Kernel] = {}
+    for compiler, context in compilers().items():
+        with context:
+            library = dev.library(METAL)
+            compiled |= {
+                (compiler, kernel, type_): library[f"{kernel}_{type_}"] for kernel in KERNELS for type_ in TYPES
+            }
+    for key, function in compiled.items():
+        _, kernel, type_ = key
+        dtype = TYPES[type_]
+        x, y = dev.array(inputs.astype(dtype)), dev.zeros(inputs.size, dtype)
+        geometry: Mapping[str, int] = (
+            {"groups": ROWS, "group_size": 256} if kernel == "rms_norm"
+            else {"threads": ROWS if kernel == "dot" else inputs.size}
+        )  # fmt: skip
 
-                def run(compiled=compiled, x=x, y=y, geometry=geometry) -> None:  # type: ignore[no-untyped-def]
-                    encoder = dev.command_encoder()
-                    for _ in range(8):
-                        encoder.dispatch(compiled, x, y, WIDTH, **geometry)
-                    encoder.commit_and_wait()
+        def run(function=function, x=x, y=y, geometry=geometry) -> None:  # type: ignore[no-untyped-def]
+            encoder = dev.command_encoder()
+            for _ in range(8):
+                encoder.dispatch(function, x, y, WIDTH, **geometry)
+            encoder.commit_and_wait()
 
-                run()
-                wanted = expected(kernel, inputs.astype(dtype)).reshape(-1)
-                got = y.numpy().reshape(-1)[: wanted.size].astype(np.float32)
-                np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=1e-1 if kernel == "dot" else 1e-3)
-                contenders[f"{compiler}|{kernel}|{type_}"] = lambda run=run: processor_seconds(run) / 8  # type: ignore[misc]
+        run()
+        wanted = expected(kernel, inputs.astype(dtype)).reshape(-1)
+        got = y.numpy().reshape(-1)[: wanted.size].astype(np.float32)
+        np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=1e-1 if kernel == "dot" else 1e-3)
+        contenders["|".join(key)] = lambda run=run: processor_seconds(run) / 8  # type: ignore[misc]
     times = interleaved(contenders, options.rounds)
     rows = []
-    for compiler in ["as shipped", *compilers()]:
-        for kernel in KERNELS:
-            per_type = {type_: times[f"{compiler}|{kernel}|{type_}"] for type_ in TYPES}
-            rates = [inputs.size / median(values) / 1e9 for values in per_type.values()]
-            rows.append([kernel, compiler, *rates, ratio(per_type["half"], per_type["bfloat"])])
-    columns = ["kernel", "compiler", *TYPES, "time of half ÷ bfloat"]
+    for compiler, kernel in dict.fromkeys(key[:2] for key in compiled):
+        per_type = {type_: times[f"{compiler}|{kernel}|{type_}"] for type_ in TYPES}
+        rates = [inputs.size / median(values) / 1e9 for values in per_type.values()]
+        way = compiled[compiler, kernel, "float"].execution.way
+        rows.append([kernel, compiler, way, *rates, ratio(per_type["half"], per_type["bfloat"])])
+    columns = ["kernel", "compiler", "runs as", *TYPES, "time of half ÷ bfloat"]
     report([Table("Element types, G elements per second of a core", columns, rows)], as_json=options.json)
 
 

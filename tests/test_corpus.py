@@ -77,7 +77,7 @@ def test_files_kernels_ways_and_causes_are_counted(folder: Path) -> None:
     counted = {name: surveyed[name] for name in ("files", "files_parsed", "files_unsupported", "kernels", "tried")}
     assert counted == {"files": 4, "files_parsed": 2, "files_unsupported": 1, "kernels": 6, "tried": 6}
     assert (surveyed["compiled"], surveyed["failed"], surveyed["unsupported"]) == (4, 2, 0)
-    assert surveyed["ways"] == {"loop": 3, "split": 1}
+    assert surveyed["ways"] == {"loop": 3, "vector": 1}
     by_file = results_by_file(surveyed)
     assert by_file["texture.metal"]["failure"]["unsupported"]
     assert not by_file["broken.metal"]["failure"]["unsupported"]

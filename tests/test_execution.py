@@ -44,7 +44,7 @@ kernel void diverging(device float *x, uint id [[thread_position_in_grid]]) {
 
 EXPECTED = {
     "plain": "loop: its threads never meet",
-    "mirrored": "split: its threads meet at barriers only, line 8",
+    "mirrored": "vector: its threads meet at barriers only, line 8",
     "lanes": "vector: calls simd_sum at line 12",
     "through": "vector: calls total, in which threads may meet, at line 15",
     "early": "vector: a thread may return before a barrier at line 18",
@@ -92,15 +92,20 @@ def test_a_kernel_says_how_it_runs_and_why(dev: ost.Device, name: str) -> None:
     assert repr(kernel).endswith(f"{EXPECTED[name]}>")
 
 
-def test_without_clang_the_same_kernels_run_as_fibers(dev: ost.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_clang_the_same_kernels_run_split_or_as_fibers(
+    dev: ost.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(toolchain, "find_clang", lambda: None)
-    kernel = dev.library(SOURCE.replace("float(id)", "float(id + 1)"))["lanes"]
-    assert str(kernel.execution) == "fibers: calls simd_sum at line 12; vectors need clang 18 or the ziglang wheel"
-    values = dev.zeros(32, "float32")
+    library = dev.library(SOURCE.replace("float(id)", "float(id + 1)"))
+    no_clang = "vectors need clang 18 or the ziglang wheel"
+    assert str(library["lanes"].execution) == f"fibers: calls simd_sum at line 12; {no_clang}"
+    assert str(library["mirrored"].execution) == f"split: its threads meet at barriers only, line 8; {no_clang}"
+    values = dev.zeros(64, "float32")
     encoder = dev.command_encoder()
-    encoder.dispatch(kernel, values, threads=32)
+    encoder.dispatch(library["lanes"], values, threads=32)
+    encoder.dispatch(library["mirrored"], values, threads=64, group_size=64)
     encoder.commit_and_wait()
-    assert (values.numpy() == sum(range(1, 33))).all()
+    assert (values.numpy() == [0] * 32 + [sum(range(1, 33))] * 32).all()
 
 
 def test_a_checked_device_runs_everything_as_fibers() -> None:

@@ -54,6 +54,23 @@ kernel void lesser(device const bfloat *in, device uint *out, uint i [[thread_in
 }
 """
 
+TILES = """#include <metal_stdlib>
+using namespace metal;
+kernel void product(device const float *a, device const float *b, device float *c, constant uint &n,
+                    uint2 at [[thread_position_in_grid]], uint2 t [[thread_position_in_threadgroup]]) {
+    threadgroup float rows[W * H], columns[W][W];
+    float sum = 0;
+    for (uint k = 0; k < n; k += W) {
+        rows[t.y * W + t.x] = a[at.y * n + k + t.x];
+        for (uint y = t.y; y < W; y += H) columns[y][t.x] = b[(k + y) * n + at.x];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint i = 0; i < W; ++i) sum += rows[t.y * W + i] * columns[i][t.x];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    c[at.y * n + at.x] = sum;
+}
+"""
+
 
 def _run(dev: ost.Device, name: str, *arrays: ost.Buffer) -> None:
     kernel = dev.library(SOURCE)[name]
@@ -141,6 +158,46 @@ attributes #0 = { alwaysinline nounwind }
     assert re.findall("^define (.*) void @", widened.text, re.M) == ["internal", "internal"]
     assert "noinline #0" in widened.text
     assert "attributes #0 = { nounwind }" in widened.text
+
+
+def test_in_groups_of_known_width_lanes_of_several_rows_read_as_neighbours() -> None:
+    widened = lanes.widen("""
+declare i32 @__ost_lane()
+define void @__ost_tile16_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4) #0 {
+  %6 = call i32 @__ost_lane()
+  %7 = and i32 %6, 15
+  %8 = lshr i32 %6, 4
+  %9 = add i32 %8, %3
+  %10 = shl i32 %9, 5
+  %11 = or disjoint i32 %10, %7
+  %12 = zext i32 %11 to i64
+  %13 = getelementptr float, ptr %0, i64 %12
+  %14 = load float, ptr %13, align 4
+  store float %14, ptr %0, align 4
+  ret void
+}
+attributes #0 = { nounwind }
+""")
+    assert not widened.refused
+    assert "define internal void @__ost_tile16s_0(" in widened.text
+    assert "load <48 x float>" in widened.text
+    assert "gather" not in widened.text
+
+
+@pytest.mark.parametrize(
+    "size", [(16, 16), (16, 2), (16, 3), (16, 5), (8, 8), (8, 4), (8, 12), (8, 3), (32, 4), (10, 6), (40, 3)]
+)
+def test_products_by_tiles(dev: ost.Device, size: tuple[int, int]) -> None:
+    width, height = size
+    kernel = dev.library(f"constant constexpr uint W = {width}, H = {height};\n{TILES}")["product"]
+    assert kernel.execution.way == "vector"
+    numbers = np.random.default_rng(width)
+    a, b = (numbers.integers(-9, 9, (2 * n, 2 * width)).astype(np.float32) for n in (height, width))
+    c = dev.zeros((2 * height, 2 * width), np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, dev.array(a), dev.array(b), c, np.uint32(2 * width), groups=(2, 2), group_size=size)
+    encoder.commit_and_wait()
+    np.testing.assert_array_equal(c.numpy(), a @ b)
 
 
 def test_regions_without_a_copy_for_all_lanes_are_entered_by_the_masked_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -404,6 +404,7 @@ def test_sizes_that_are_alike_may_be_of_different_widths() -> None:
         ("enum E { A } state;", "outside all functions"),
         ("kernel void k() {} kernel void k() {}", "two kernels are named 'k'"),
         ("constant float4 c [[function_constant(0)]];", "only scalars"),
+        ("constant uint a [[function_constant(0)]], b [[function_constant(1)]];", "b in a statement of its own"),
         ("void helper() { threadgroup float t[4]; }", "not a kernel"),
         ("struct S {", "never closed"),
         ("template <typename T kernel void k() {}", "never closed"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ostinato
-from barrier_bodies import CASES, FIBERS, SPLIT, many, source
+from barrier_bodies import FIBERS, SPLIT, many, source
 from launching import launch
 from ostinato.msl import parse
 
@@ -27,9 +27,22 @@ def test_threads_run_as_fibers_where_the_flow_may_differ(name: str) -> None:
     assert not is_split(source(FIBERS[name][0]))
 
 
-@pytest.fixture(scope="module")
-def library(dev: ostinato.Device) -> ostinato.Library:
-    return dev.library(many([body for body, _ in CASES.values()]))
+@pytest.mark.usefixtures("without_clang")
+def test_what_is_split_computes_what_its_source_says(dev: ostinato.Device) -> None:
+    """Where there is a clang, such kernels run as vectors."""
+    library = dev.library(many([body for body, _ in SPLIT.values()]))
+    for number, (name, (_, expected)) in enumerate(SPLIT.items()):
+        kernel = library[f"k{number}"]
+        assert kernel.execution.way == "split"
+        values = np.random.default_rng(number).integers(-50, 50, (3, 64)).astype(np.float32)
+        got = launch(dev, kernel, values.ravel(), np.zeros(192, np.float32), groups=3, group_size=64)
+        wanted = np.concatenate([np.asarray(expected(row), np.float32) for row in values])
+        np.testing.assert_array_equal(np.asarray(got).ravel(), wanted, err_msg=name)
+
+
+@pytest.fixture
+def without_clang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostinato.native.toolchain.find_clang", lambda: None)
 
 
 def random_body(random: Random) -> str:
@@ -74,6 +87,7 @@ def random_body(random: Random) -> str:
     return f"{start} {' '.join(lines)} r = a + float(b % 1000) + c;"
 
 
+@pytest.mark.usefixtures("without_clang")
 @pytest.mark.parametrize("seed", range(2))
 def test_splitting_never_changes_a_result(dev: ostinato.Device, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Random bodies that can be split, run so and as fibers: bit for bit the same."""
@@ -89,7 +103,6 @@ def test_splitting_never_changes_a_result(dev: ostinato.Device, monkeypatch: pyt
     split = dev.library(many(bodies))
     assert {split[f"k{n}"].execution.way for n in range(len(bodies))} == {"split"}
     monkeypatch.setattr("ostinato.msl.translate.split_at_barriers", lambda *_: "a test wants fibers")
-    monkeypatch.setattr("ostinato.native.toolchain.find_clang", lambda: None)
     fibers = dev.library(many(bodies) + "\n")
     for body, one, other in zip(bodies, results(split), results(fibers), strict=True):
         np.testing.assert_array_equal(one, other, err_msg=body)

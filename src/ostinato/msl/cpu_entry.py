@@ -18,6 +18,9 @@ from .source_map import mark_entry
 
 _MOST_THREADS = 1024
 _KNOWN_WITHOUT_GROUPS = frozenset({"thread_position_in_grid", "threads_per_grid", "grid_size", "grid_origin"})
+_POSITIONS = frozenset({"thread_position_in_grid", "thread_position_in_threadgroup"})
+_WIDTHS = (16, 8)
+"""Of groups whose simdgroups are several rows, as code of their own."""
 _NAME = re.compile(r"(?=\w*[a-z])[A-Za-z]\w*", re.ASCII)
 """Names that no macro of the shim has."""
 _KEYWORDS = frozenset(
@@ -94,7 +97,7 @@ def entry(
             f"    {call}\n  }}\n}}\n"
         )
     if way is Way.SIMDGROUPS:
-        return _simdgroup_entry(number, namespaces, setup, call, heading)
+        return _simdgroup_entry(instance, number, namespaces, setup, call, heading)
     if way is Way.FIBERS:
         named, lane = _named_lane(instance, number) if debug else ("", f"__ost_lane_{number}")
         shown = "  __ost::show_position(__w);\n" if debug else ""
@@ -152,29 +155,48 @@ def _named_lane(instance: KernelInstance, number: int) -> tuple[str, str]:
     )
 
 
-def _simdgroup_entry(number: int, namespaces: str, setup: str, call: str, heading: str) -> str:
-    """One thread in two functions, of which the lane pass makes code for 32, and the entry that calls that.
+def _simdgroup_entry(
+    instance: KernelInstance, number: int, namespaces: str, setup: str, call: str, heading: str
+) -> str:
+    """One thread as functions of which the lane pass makes code for 32, and the entry that calls that.
 
-    Lanes of a row are neighbours along x, so that what they address is too; others may lie anywhere.
+    Lanes of a row are neighbours along x, so that what they address is too; in groups of some widths a simdgroup is
+    several rows, and otherwise lanes may lie anywhere.
     """
-    body = f"const __ost::Dispatch *__d = __w->dispatch; (void)__d; (void)__t;\n  {setup}\n  {call}"
-    return f"""__OST_EXPORT void __ost_row_{number}(__ost::Worker *__w, uint32_t, uint32_t __first,
-                                uint32_t __x, uint32_t __y, uint32_t __z) {{{namespaces}
-  const __ost::Thread __t = __ost::thread_of_row(__w, __first, __x, __y, __z); {body}
+    widths = _WIDTHS if _has_two_axes(instance) else ()
+    tile = "uint32_t __y, uint32_t __z"
+    kinds = {
+        "row": ("Row", "uint32_t __x, uint32_t __y, uint32_t __z", "of_row(__w, __first, __x, __y, __z)"),
+        **{f"tile{n}": ("Tile", tile, f"of_tile<{n}>(__w, __first, __y, __z)") for n in widths},
+        "any": ("Any", "", "anywhere(__w, __first)"),
+    }
+    functions = []
+    for kind, (type_, place, thread) in kinds.items():
+        parameters = ", ".join(filter(None, ("__ost::Worker *__w, uint32_t, uint32_t __first", place)))
+        functions.append(f"""__OST_EXPORT void __ost_{kind}_{number}({parameters}) {{{namespaces}
+  const __ost::Thread __t = __ost::thread_{thread}; (void)__t;
+  const __ost::Dispatch *__d = __w->dispatch; (void)__d;
+  {setup}
+  {call}
 }}
-__OST_EXPORT void __ost_any_{number}(__ost::Worker *__w, uint32_t, uint32_t __first) {{{namespaces}
-  const __ost::Thread __t = __ost::thread_anywhere(__w, __first); {body}
-}}
-__OST_INTERNAL __ost::RowFn __ost_rows_{number};
-__OST_INTERNAL __ost::AnyFn __ost_anys_{number};
+__OST_INTERNAL __ost::{type_}Fn __ost_{kind}s_{number};
+""")
+    tiles = [f"__ost_tile{width}s_{number}" for width in widths] or ["nullptr", "nullptr"]
+    return f"""{"".join(functions)}
 static void __ost_simdgroup_{number}(__ost::Worker *__w) {{
-  __ost::run_simdgroup(__w, __ost_rows_{number}, __ost_anys_{number});
+  __ost::run_simdgroup(__w, __ost_rows_{number}, __ost_anys_{number}, {", ".join(tiles)});
 }}
 {heading} {{
   for (uint64_t __g = __first; __g != __end; ++__g)
     __w->run_simdgroups(__w, __ost_simdgroup_{number}, __d, __g);
 }}
 """
+
+
+def _has_two_axes(instance: KernelInstance) -> bool:
+    """Whether a kernel asks where its threads lie, and not for their lanes: those that do are written for rows."""
+    asked = {p.thread_attribute: type_text(p.type) for p in instance.parameters if p.role == "thread"}
+    return not any("simdgroup" in name for name in asked) and any(asked.get(at, "1")[-1] in "23" for at in _POSITIONS)
 
 
 def table(

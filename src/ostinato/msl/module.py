@@ -240,9 +240,10 @@ class Module:
                         raise NotConstant(f"{index} is not between 0 and 65535")
                 except NotConstant as error:
                     raise fail(f"the index of function constant {variable.name}: {error}", token) from None
-                element = element_type(
-                    self._syntax.tokens[variable.start : variable.name_at], self._declarations.aliases, {}
-                )
+                type_ = self._syntax.tokens[variable.start : variable.name_at]
+                if any(part.text == "," for part in type_):
+                    raise fail(f"declare function constant {variable.name} in a statement of its own", token)
+                element = element_type(type_, self._declarations.aliases, {})
                 if element.scalar is None or element.lanes != 1:
                     raise fail(f"function constant {variable.name} has type {element.name}; only scalars", token)
                 constants.append(FunctionConstant(variable.name, index, element.scalar, variable.name in tested))

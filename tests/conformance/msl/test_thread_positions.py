@@ -36,22 +36,22 @@ SCALARS = [
 ]
 COLUMNS = 3 * len(ATTRIBUTES) + len(SCALARS)
 
-BODY = f"""
+AXES = f"""
   const uint flat = (a0.z * a4.y + a0.y) * a4.x + a0.x;
   atomic_fetch_add_explicit(&runs[flat], 1u, memory_order_relaxed);
   device uint *row = out + flat * {COLUMNS};
 {chr(10).join(f"  row[{3 * k}] = a{k}.x; row[{3 * k + 1}] = a{k}.y; row[{3 * k + 2}] = a{k}.z;" for k in range(len(ATTRIBUTES)))}
-{chr(10).join(f"  row[{3 * len(ATTRIBUTES) + k}] = s{k};" for k in range(len(SCALARS)))}
 """
-PARAMETERS = ", ".join(
-    ["device uint *out", "device atomic_uint *runs"]
-    + [f"uint3 a{k} [[{name}]]" for k, name in enumerate(ATTRIBUTES)]
-    + [f"uint s{k} [[{name}]]" for k, name in enumerate(SCALARS)]
+BODY = AXES + "\n".join(f"  row[{3 * len(ATTRIBUTES) + k}] = s{k};" for k in range(len(SCALARS)))
+AXIS_PARAMETERS = ", ".join(
+    ["device uint *out", "device atomic_uint *runs"] + [f"uint3 a{k} [[{name}]]" for k, name in enumerate(ATTRIBUTES)]
 )
+PARAMETERS = ", ".join([AXIS_PARAMETERS] + [f"uint s{k} [[{name}]]" for k, name in enumerate(SCALARS)])
 
 SOURCE = f"""{HEAD}
 kernel void plain({PARAMETERS}) {{ {BODY} }}
-kernel void fibers({PARAMETERS}) {{ threadgroup_barrier(mem_flags::mem_none); {BODY} }}
+kernel void meeting({PARAMETERS}) {{ threadgroup_barrier(mem_flags::mem_none); {BODY} }}
+kernel void axes({AXIS_PARAMETERS}) {{ threadgroup_barrier(mem_flags::mem_none); {AXES} }}
 
 kernel void narrow_1d(device uint *out, ushort at [[thread_position_in_grid]], ushort in [[thread_position_in_threadgroup]],
                       ushort group [[threadgroup_position_in_grid]], ushort size [[threads_per_threadgroup]],
@@ -126,7 +126,7 @@ def check(dev: ost.Device, kernel: ost.Kernel, grid: tuple[int, ...], size: tupl
     out, runs = np.zeros((len(expected), COLUMNS), np.uint32), np.zeros(len(expected), np.uint32)
     got, ran = launch(dev, kernel, out, runs, group_size=size, **geometry)
     np.testing.assert_array_equal(ran, 1, err_msg="every thread runs exactly once")
-    names = [f"{name}.{axis}" for name in ATTRIBUTES for axis in "xyz"] + SCALARS
+    names = [f"{name}.{axis}" for name in ATTRIBUTES for axis in "xyz"] + SCALARS * (kernel.name != "axes")
     for column, name in enumerate(names):
         np.testing.assert_array_equal(got[:, column], expected[:, column], err_msg=name)
 
@@ -135,21 +135,23 @@ GROUP_SIZES = st.one_of(
     st.tuples(st.integers(1, 96)),
     st.tuples(st.integers(1, 40), st.integers(1, 8)),
     st.tuples(st.integers(1, 12), st.integers(1, 6), st.integers(1, 4)),
+    st.tuples(st.sampled_from([8, 16]), st.integers(1, 8)),
+    st.tuples(st.sampled_from([8, 16]), st.integers(1, 8), st.integers(1, 3)),
 )
 
 
-@pytest.mark.parametrize("name", ["plain", "fibers"])
+@pytest.mark.parametrize("name", ["plain", "meeting", "axes"])
 @given(size=GROUP_SIZES, data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_grid_is_covered_once_with_the_right_attributes(
     dev: ost.Device, library: ost.Library, name: str, size: tuple[int, ...], data: st.DataObject
 ) -> None:
-    most = {1: 300, 2: 50, 3: 14}[len(size)]
+    most = {1: 300, 2: 50, 3: 18}[len(size)]
     grid = data.draw(st.tuples(*(st.integers(1, most) for _ in size)), label="grid")
     check(dev, library[name], grid, size, threads=grid)
 
 
-@pytest.mark.parametrize("name", ["plain", "fibers"])
+@pytest.mark.parametrize("name", ["plain", "meeting", "axes"])
 @given(size=GROUP_SIZES, data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_whole_groups_are_never_clipped(
@@ -160,7 +162,7 @@ def test_whole_groups_are_never_clipped(
     check(dev, library[name], grid, size, groups=groups)
 
 
-@pytest.mark.parametrize("name", ["plain", "fibers"])
+@pytest.mark.parametrize("name", ["plain", "meeting", "axes"])
 @pytest.mark.parametrize("size", [(1024,), (32, 32), (1, 1024), (8, 8, 16), (1, 1, 1024)])
 def test_a_group_may_have_1024_threads_of_any_shape(
     dev: ost.Device, library: ost.Library, name: str, size: tuple[int, ...]

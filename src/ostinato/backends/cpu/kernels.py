@@ -78,7 +78,7 @@ def compile_kernels(
         return {name: replace(kernel, warnings=warnings) for name, kernel in kernels.items()}
     for name in only if only is not None and len(only) == 1 else ():
         known = module.known_execution(name, constants)
-        if known is not None and (known.way == "fibers" or known.as_vectors):
+        if known is not None and _faster_as_vectors(known):
             vector, _ = _vector_kernels(module, constants, {name: _reason(known)}, alone=True)
             if vector:
                 return vector
@@ -86,7 +86,7 @@ def compile_kernels(
     slow = {
         name: _reason(way)
         for name, way in translation.executions.items()
-        if (way.way == "fibers" or way.as_vectors) and name not in translation.log_sites
+        if _faster_as_vectors(way) and name not in translation.log_sites
     }
     vector, notes = _vector_kernels(module, constants, slow, alone=len(translation.kernels) == 1) if slow else ({}, {})
     rest = [name for name in translation.kernels if name not in slow or name in notes]
@@ -97,6 +97,11 @@ def compile_kernels(
     if len(rest) < len(translation.kernels):
         translation = module.translate("cpu", constants, rest, **printing.options)
     return {**loops, **_kernels_of(kernel_library(toolchain.find(), translation), translation, notes)}
+
+
+def _faster_as_vectors(execution: Execution) -> bool:
+    """Whether a kernel is to run with the lanes of a simdgroup in vector registers, if that can be."""
+    return execution.way in ("fibers", "split") or execution.as_vectors
 
 
 def _reason(execution: Execution) -> str:

@@ -15,9 +15,13 @@ from .flow import Flow
 from .private import Private
 from .shapes import Shapes
 
-_DEFINITION = re.compile(r"^define [^\n]*@__ost_(row|any)_(\d+)\([^\n]*\{\n.*?^\}\n", re.M | re.S)
+_ALIGNED = {"row": (32, 32), "tile16": (32, 2), "tile8": (32, 4), "any": (32,)}
+"""By kind of thread function, what its parameters are multiples of from the third on: the first thread's index, and its
+x or y."""
+_KINDS = "|".join(_ALIGNED)
+_DEFINITION = re.compile(rf"^define [^\n]*@__ost_({_KINDS})_(\d+)\([^\n]*\{{\n.*?^\}}\n", re.M | re.S)
 _OTHER = re.compile(r"^define [^\n]*\{\n.*?^\}\n", re.M | re.S)
-_TOGETHER = re.compile(r"call [^\n]*@__ost_(?!meet_simdgroups|rows_|anys_)")
+_TOGETHER = re.compile(rf"call [^\n]*@__ost_(?!meet_simdgroups|(?:{_KINDS})s_)")
 """Calls that only the lane pass gives a meaning; a function with one that is left over was inlined everywhere."""
 _DEFINED = re.compile(r"^define [^\n]*?@([^\s(]+)\(", re.M)
 _TARGET = re.compile(r'"target-(?:cpu|features)"="[^"]*"')
@@ -45,7 +49,7 @@ def widen(module: str) -> Widened:
         if number in refused:
             continue
         try:
-            emitter, text = _widened(found.group(), types, defined, kind == "row", f"__ost_{kind}s_{number}")
+            emitter, text = _widened(found.group(), types, defined, kind, f"__ost_{kind}s_{number}")
         except Refused as error:
             refused[number] = str(error)
             continue
@@ -57,10 +61,10 @@ def widen(module: str) -> Widened:
         helpers |= emitter.helpers
         kept.setdefault(number, []).append(text)
     written = [text for number, texts in kept.items() if number not in refused for text in texts]
-    for number in refused:
-        # Declared in the table of kernels, and never called.
-        written.append(f"define internal void @__ost_rows_{number}() {{\n  unreachable\n}}\n")
-        written.append(f"define internal void @__ost_anys_{number}() {{\n  unreachable\n}}\n")
+    for kind, number in _DEFINITION.findall(module):
+        if int(number) in refused:
+            # Declared in the table of kernels, and never called.
+            written.append(f"define internal void @__ost_{kind}s_{number}() {{\n  unreachable\n}}\n")
     attributes = "noinline nounwind " + " ".join(_TARGET.findall(module)[:2])
     for heading, lines in helpers.items():
         body = "\n".join(f"  {line}" for line in lines)
@@ -69,7 +73,7 @@ def widen(module: str) -> Widened:
     rest = _OTHER.sub(
         lambda found: "" if _TOGETHER.search(found.group()) else found.group(), _DEFINITION.sub("", module)
     )
-    rest = re.sub(r"^declare [^\n]*@__ost_(?:rows|anys)_\d+\([^\n]*\n", "", rest, flags=re.M)
+    rest = re.sub(rf"^declare [^\n]*@__ost_(?:{_KINDS})s_\d+\([^\n]*\n", "", rest, flags=re.M)
     # All calls are inlined. What was called is not compiled, and the code of 32 lanes, which is long, only once.
     rest = re.sub(r"^(attributes #\d+ = \{[^\n]*?)alwaysinline ", r"\1", rest, flags=re.M)
     rest = re.sub(r"^define hidden (?=[^\n]*@(?!__))", "define internal ", rest, flags=re.M)
@@ -85,7 +89,7 @@ def _as_constant(name: str, text: str) -> str:
     return f'@{name} = constant [{len(encoded)} x i8] c"{escaped}"\n'
 
 
-def _widened(definition: str, types: Types, defined: frozenset[str], whole: bool, name: str) -> tuple[Emitter, str]:
+def _widened(definition: str, types: Types, defined: frozenset[str], kind: str, name: str) -> tuple[Emitter, str]:
     function = parse_function(definition)
     for block in function.blocks.values():
         for instruction in block.body:
@@ -95,8 +99,8 @@ def _widened(definition: str, types: Types, defined: frozenset[str], whole: bool
     attributes = " ".join(re.findall(r"#\d+", heading))
     flow = Flow(function)
     private = Private(function, types)
-    # The first thread of a simdgroup, and its x where a simdgroup is a row: multiples of its width.
-    aligned = {parameter.value: 32 for parameter in function.parameters[2:4]}
+    known = _ALIGNED[kind]
+    aligned = {parameter.value: by for parameter, by in zip(function.parameters[2:], known, strict=False)}
     shapes = Shapes(function, flow, types, private, aligned)
-    emitter = Emitter(function, flow, shapes, types, private, whole)
+    emitter = Emitter(function, flow, shapes, types, private, kind != "any")
     return emitter, write_function(emitter, name, attributes)

@@ -143,6 +143,15 @@ inline __attribute__((always_inline)) Thread thread_of_row(const Worker *w, uint
   for (int axis = 0; axis < 3; ++axis) t.grid[axis] = w->group[axis] * t.d->group_size[axis] + t.local[axis];
   return t;
 }
+// The same in a group of this width, where several rows of a plane are a simdgroup.
+template <uint32_t width>
+inline __attribute__((always_inline)) Thread thread_of_tile(const Worker *w, uint32_t first, uint32_t y, uint32_t z) {
+  Thread t = thread_of_row(w, first, 0, y, z);
+  t.local[0] = __ost_lane() % width;
+  t.local[1] = y + __ost_lane() / width;
+  for (int axis = 0; axis < 2; ++axis) t.grid[axis] = w->group[axis] * t.d->group_size[axis] + t.local[axis];
+  return t;
+}
 // The same for threads that lie anywhere.
 inline __attribute__((always_inline)) Thread thread_anywhere(const Worker *w, uint32_t first) {
   Thread t = thread_of_row(w, first, 0, 0, 0);
@@ -153,20 +162,26 @@ inline __attribute__((always_inline)) Thread thread_anywhere(const Worker *w, ui
   return t;
 }
 
-// What the lane pass makes of a thread: for a whole simdgroup in a row, and for any lanes of one.
+// What the lane pass makes of a thread: for a whole simdgroup in a row, in several rows, and for any lanes of one.
 typedef void RowFn(Worker *, uint32_t active, uint32_t first, uint32_t x, uint32_t y, uint32_t z);
+typedef void TileFn(Worker *, uint32_t active, uint32_t first, uint32_t y, uint32_t z);
 typedef void AnyFn(Worker *, uint32_t active, uint32_t first);
 
 // On a fiber of its own.
-inline void run_simdgroup(Worker *w, RowFn *row, AnyFn *any) {
-  const uint32_t first = (w->lane - max_lanes) * simd_width, left = w->threads - first;
-  if (left >= simd_width && w->size[1] * w->size[2] == 1) {
+inline void run_simdgroup(Worker *w, RowFn *row, AnyFn *any, TileFn *of_sixteen, TileFn *of_eight) {
+  const uint32_t first = (w->lane - max_lanes) * simd_width, left = w->threads - first, width = w->size[0];
+  const uint32_t line = first / width, y = line % w->size[1], z = line / w->size[1];
+  TileFn *const tile = width == 16 ? of_sixteen : width == 8 ? of_eight : nullptr;
+  if (left < simd_width) {
+    any(w, (1u << left) - 1, first);
+  } else if (w->size[1] * w->size[2] == 1) {
     row(w, ~0u, first, first, 0, 0);
-  } else if (left >= simd_width && w->size[0] % simd_width == 0) {
-    const uint32_t line = first / w->size[0];
-    row(w, ~0u, first, first % w->size[0], line % w->size[1], line / w->size[1]);
+  } else if (width % simd_width == 0) {
+    row(w, ~0u, first, first % width, y, z);
+  } else if (tile && w->size[1] % (simd_width / width) == 0) {
+    tile(w, ~0u, first, y, z);
   } else {
-    any(w, left >= simd_width ? ~0u : (1u << left) - 1, first);
+    any(w, ~0u, first);
   }
 }
 #endif
