@@ -30,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         help="run the conformance suite on this device; may be repeated (default: all that this machine has)",
     )
+    parser.addoption(
+        "--corpora", metavar="FOLDER", help="run tests/corpora on checkouts of other projects in this folder"
+    )
 
 
 def pytest_collection_finish() -> None:
