@@ -173,7 +173,9 @@ def test_at_a_position_past_the_cache_queries_alone_are_made_ready(dev: ost.Devi
 
 @by_dtype
 @pytest.mark.usefixtures("either_kernel")
-@pytest.mark.parametrize(("heads", "kept", "size", "width"), [(1, 1, 2, 5), (4, 2, 64, 96), (6, 3, 10, 1024)])
+@pytest.mark.parametrize(
+    ("heads", "kept", "size", "width"), [(1, 1, 2, 5), (4, 2, 64, 96), (6, 3, 10, 1024), (32, 8, 96, 520)]
+)
 def test_the_product_before_it_may_be_a_part_of_that(
     dev: ost.Device, dtype: np.dtype[Any], heads: int, kept: int, size: int, width: int
 ) -> None:

@@ -120,7 +120,7 @@ def test_an_addend_is_added_after_the_product_was_rounded(
 
 
 @by_dtype
-@pytest.mark.parametrize("shape", [(1, 1), (5, 65), (130, 8), (7, 1000), (3, 4096)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (5, 65), (130, 8), (7, 1000), (3, 4096), (2200, 2056)], ids=str)
 def test_a_norm_may_be_a_part_of_the_product(dev: ost.Device, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
     weight = values((2, *shape), dtype, 23) / np.sqrt(shape[1]).astype(dtype)
     x, norm = values(shape[1:], dtype, 24), values(shape[1:], dtype, 25)

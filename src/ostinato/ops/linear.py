@@ -37,9 +37,12 @@ _SPLITS = (1, 2, 4, 8)
 _FLIGHTS = (4, 8)
 _ENOUGH_SIMDGROUPS = 8192
 """Fewer do not fill a GPU; then several share a row."""
-_GROUPS_A_WORKER = 3
+_GROUPS_A_WORKER = (3, 4)
 """Every group stages its own copy of x, so there are no more groups than run concurrently."""
 _GROUPS_TRIED = (3, 2, 4, 6, 8, 12, 16)
+_PAIRS = ((8, 2), (4, 3))
+"""Where a simdgroup multiplies two rows: simdgroups in a group, and groups per worker."""
+_PAIRS_TRIED = (8, 4, 2, 16)
 _FEWEST_GROUPS = 64
 """Lower limit of groups, for devices that report a single worker because their number of cores is unknown."""
 _MOST_STAGED = 65536
@@ -147,7 +150,7 @@ def qkv_matvec(
         grid: dict[str, Any] = {"threads": (size // 2, rows // size), "group_size": (together, 1)}
         encoder.dispatch(compiled, *arguments, **grid, bytes_read=read, bytes_written=written, flops=flops)
     else:
-        _dense(encoder, kernel, arguments, rows // 2, 1, read, written, flops, matrices=2, norm=norm)
+        _pairs(encoder, kernel, arguments, rows // 2, norm, read, written, flops)
 
 
 def _gates(name: str, weight: Buffer) -> tuple[int, int]:
@@ -175,8 +178,11 @@ def _normed(
     _check_staged(encoder, name, x)
     read = weight.nbytes + x.nbytes + norm.nbytes
     flops = rows * (2 * matrices * width + GATE_FLOPS * (matrices - 1)) + 4 * width
-    arguments = [weight, x, norm, out, width, eps]
-    _dense(encoder, f"{name}_{ending}", arguments, rows, 1, read, out.nbytes, flops, matrices=matrices, norm=norm)
+    kernel, arguments = f"{name}_{ending}", [weight, x, norm, out, width, eps]
+    if matrices == 2 and not prefers_plain(encoder):
+        _pairs(encoder, kernel, arguments, rows, norm, read, out.nbytes, flops)
+    else:
+        _dense(encoder, kernel, arguments, rows, 1, read, out.nbytes, flops, matrices=matrices, norm=norm)
 
 
 def expert_matvec(encoder: CommandEncoder, weight: Buffer, x: Buffer, indices: Buffer, out: Buffer) -> None:
@@ -297,16 +303,17 @@ def _dense(
         together = _rows_together(encoder, "matvec_plain", kernel, (slots, rows, width))
         encoder.dispatch(plain, *arguments, threads=(rows, slots), group_size=(together, 1), **cost)
         return
-    device, row_bytes = encoder._queue.backend.capabilities, width * weight.dtype.itemsize
+    queue, row_bytes = encoder._queue, width * weight.dtype.itemsize
     read_whole = [weight, x] if norm is None else [weight, x, norm]
-    split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices)
+    split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices, _SIMDGROUPS * _groups(queue, 3))
     flight = 8 if row_bytes >= split * 32 * 8 * 16 else 4
-    staged = row_bytes <= most_staged(encoder._queue)
-    at_a_time = max(_GROUPS_A_WORKER * device.workers, _FEWEST_GROUPS)
+    staged = row_bytes <= most_staged(queue)
+    tasks = -(-rows * matrices * split // _SIMDGROUPS) * slots
+    at_a_time = max((_groups(queue, each) for each in _GROUPS_A_WORKER), key=lambda groups: _fullness(tasks, groups))
     chosen: Mapping[str, int] = {"groups": at_a_time, "simdgroups": _SIMDGROUPS, "split": split, "flight": flight}
-    if encoder._queue.tuned is not None:
+    if queue.tuned is not None:
         values = {
-            "groups": tuple(at_a_time * part // _GROUPS_A_WORKER for part in _GROUPS_TRIED),
+            "groups": tuple(_groups(queue, each) for each in _GROUPS_TRIED),
             "simdgroups": _SIMDGROUPS_TRIED,
             "split": _SPLITS,
             "flight": _FLIGHTS,
@@ -323,6 +330,57 @@ def _dense(
     compiled = find(encoder, "matvec", f"{kernel}_{chosen['flight']}")
     room = {0: -(-row_bytes // 16) * 16 if staged else 16}
     encoder.dispatch(compiled, *arguments, groups=(groups, slots), group_size=32 * simdgroups, shared=room, **cost)
+
+
+def _pairs(
+    encoder: CommandEncoder,
+    kernel: str,
+    arguments: list[Any],
+    results: int,
+    norm: Buffer,
+    bytes_read: int,
+    bytes_written: int,
+    flops: int,
+) -> None:
+    """Dispatch with a result per simdgroup, from two rows of the weights. `arguments` begins with the weights and x."""
+    weight, x, width = arguments[0], arguments[1], arguments[0].shape[-1]
+    queue, row_bytes = encoder._queue, width * weight.dtype.itemsize
+    simdgroups, groups = max(
+        ((simdgroups, _groups(queue, each)) for simdgroups, each in _PAIRS),
+        key=lambda choice: _fullness(results, choice[0] * choice[1]),
+    )
+    flight = 8 if row_bytes >= 32 * 8 * 16 else 4
+    chosen: Mapping[str, int] = {"groups": groups, "simdgroups": simdgroups, "flight": flight}
+    if queue.tuned is not None:
+        values = {
+            "groups": tuple(_groups(queue, each) for each in _GROUPS_TRIED),
+            "simdgroups": _PAIRS_TRIED,
+            "flight": _FLIGHTS,
+        }
+        # The sums of the norm are shared by all simdgroups of a group.
+        sums, site = frozenset({"simdgroups"}), (1, results, width)
+        chosen = choose(encoder, "matvec_pairs", f"{kernel}_{flight}", kernel, site, chosen, values, sums)
+    compiled = find(encoder, "matvec_pairs", f"{kernel}_{chosen['flight']}")
+    encoder.dispatch(
+        compiled,
+        *(*arguments, results, int(is_aligned(16, row_bytes, weight, x, norm))),
+        groups=min(-(-results // chosen["simdgroups"]), chosen["groups"]),
+        group_size=32 * chosen["simdgroups"],
+        shared={0: -(-row_bytes // 16) * 16},
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+        flops=flops,
+    )
+
+
+def _groups(queue: Queue, each: int) -> int:
+    """How many groups are made, for `each` per worker."""
+    return max(each * queue.backend.capabilities.workers, _FEWEST_GROUPS)
+
+
+def _fullness(tasks: int, at_a_time: int) -> float:
+    """How much there is to do for those that take tasks in turn, up to the end of the last."""
+    return tasks / (-(-tasks // at_a_time) * at_a_time)
 
 
 def _rows_together(encoder: CommandEncoder, source: str, kernel: str, shape: tuple[int, ...]) -> int:
@@ -344,9 +402,15 @@ def most_staged(queue: Queue) -> int:
     return min(queue.backend.capabilities.threadgroup_memory_bytes, _MOST_STAGED) - 256
 
 
-def _split(rows: int, row_bytes: int, most: int) -> int:
-    """How many simdgroups share a row: more if there are few rows, as long as each lane has four loads."""
+def _split(rows: int, row_bytes: int, most: int, at_a_time: int) -> int:
+    """How many simdgroups share a row: more if there are few rows, as long as each lane has four loads.
+
+    If the `at_a_time` simdgroups that run concurrently can load the whole matrix before they wait for x, no more are
+    made than those.
+    """
+    at_once = at_a_time * _FLIGHTS[-1] * 32 * 16
+    few = at_a_time // 2 + 1 if rows * row_bytes <= at_once else _ENOUGH_SIMDGROUPS
     split = 1
-    while split < most and rows * split < _ENOUGH_SIMDGROUPS and row_bytes >= 2 * split * 32 * 4 * 16:
+    while split < most and rows * split < few and row_bytes >= 2 * split * 32 * 4 * 16:
         split *= 2
     return split

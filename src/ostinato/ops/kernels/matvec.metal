@@ -10,13 +10,12 @@
 
 #include "parts.h"
 #include "functions.h"
+#include "normed.h"
 #include "vectors.h"
 #include <ostinato>
 
-constant constexpr uint SIMD = 32;
 constant constexpr uint MOST_SIMDGROUPS = 8;
-constant constexpr uint KEPT = 4;         // parts of 16 bytes of x that a thread holds
-constant constexpr uint KEPT_NORMED = 2;  // the same for normalised x
+constant constexpr uint KEPT = 4;  // parts of 16 bytes of x that a thread holds
 
 // The parts of a row that a lane reads at a time: every `stride`-th, from the part `at` on. Beyond the end of the row
 // the last part is read again, which `products` does not count.
@@ -81,7 +80,6 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 
 // Building blocks of the kernels below. A group makes `each` results at a time, from `base` on, which its first threads
 // store; a simdgroup's own row is that of the result `mine` of those.
-#define ROW(result) (result)
 
 // `split` simdgroups share a row: where in it a lane begins, which of the group's rows it is, how many the group has.
 #define PLACE_OF_LANE()                                                                                               \
@@ -93,7 +91,7 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
 // The first parts of a row, before anything else is done with it.
 #define LOAD_ROW(base)                                                                                                \
     if (aligned && base < rows) {                                                                                     \
-        device const T *next = row_of(matrix, ROW(base + mine), rows, width);                                         \
+        device const T *next = row_of(matrix, base + mine, rows, width);                                              \
         load_parts<FLIGHT>(in_vectors<uint4>(next), first, stride, parts, loaded);                                    \
     }
 
@@ -123,70 +121,13 @@ inline device const T *row_of(device const T *matrix, uint row, uint rows, uint 
     }                                                                                                                 \
     threadgroup_barrier(mem_flags::mem_threadgroup);
 
-#define LOAD_GAIN()                                                                                                   \
-    uint4 gain[KEPT_NORMED];                                                                                          \
-    if (aligned) {                                                                                                    \
-        for (uint step = 0; step < KEPT_NORMED; ++step) {                                                             \
-            gain[step] = in_vectors<uint4>(norm)[min(member + step * members, parts - 1)];                            \
-        }                                                                                                             \
-    }
-
-// The same with normalised x: each group normalises x for itself.
-#define STAGE_NORMED_X()                                                                                              \
-    {                                                                                                                 \
-        device const uint4 *given = in_vectors<uint4>(x);                                                             \
-        device const uint4 *gains = in_vectors<uint4>(norm);                                                          \
-        uint4 kept[KEPT_NORMED];                                                                                      \
-        float squares = 0.0f;                                                                                         \
-        if (aligned) {                                                                                                \
-            for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
-                kept[step] = given[min(member + step * members, parts - 1)];                                          \
-            }                                                                                                         \
-        }                                                                                                             \
-        if (aligned) {                                                                                                \
-            for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
-                const float own = product_of_16_bytes<T>(kept[step], kept[step]);                                     \
-                squares += member + step * members < parts ? own : 0.0f;                                              \
-            }                                                                                                         \
-            for (uint place = member + KEPT_NORMED * members; place < parts; place += members) {                      \
-                squares += product_of_16_bytes<T>(given[place], given[place]);                                        \
-            }                                                                                                         \
-        } else {                                                                                                      \
-            for (uint place = member; place < width; place += members) {                                              \
-                squares += float(x[place]) * float(x[place]);                                                         \
-            }                                                                                                         \
-        }                                                                                                             \
-        squares = simd_sum(squares);                                                                                  \
-        if (lane == 0) {                                                                                              \
-            partial[simdgroup] = squares;                                                                             \
-        }                                                                                                             \
-        threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
-        const float whole = simd_sum(lane < simdgroups ? partial[lane] : 0.0f);                                       \
-        const float scale = rsqrt(whole / float(width) + eps);                                                        \
-        if (aligned) {                                                                                                \
-            for (uint step = 0; step < KEPT_NORMED; ++step) {                                                         \
-                if (member + step * members < parts) {                                                                \
-                    room[member + step * members] = scaled_16_bytes<T>(kept[step], gain[step], scale);                \
-                }                                                                                                     \
-            }                                                                                                         \
-            for (uint place = member + KEPT_NORMED * members; place < parts; place += members) {                      \
-                room[place] = scaled_16_bytes<T>(given[place], gains[place], scale);                                  \
-            }                                                                                                         \
-        } else {                                                                                                      \
-            for (uint place = member; place < width; place += members) {                                              \
-                own_x[place] = T(float(x[place]) * scale * float(norm[place]));                                       \
-            }                                                                                                         \
-        }                                                                                                             \
-        threadgroup_barrier(mem_flags::mem_threadgroup);                                                              \
-    }
-
 // A lane's share of its row, from the first parts that were loaded on.
 #define PRODUCT_WITH_STAGED_X()                                                                                       \
-    staged_lane_product<T, FLIGHT>(row_of(matrix, ROW(base + mine), rows, width), own_x, width, aligned, first, stride,    \
+    staged_lane_product<T, FLIGHT>(row_of(matrix, base + mine, rows, width), own_x, width, aligned, first, stride,    \
                                    loaded)
 #define PRODUCT_WITH(from)                                                                                            \
     staged ? PRODUCT_WITH_STAGED_X()                                                                                  \
-           : lane_product<T, FLIGHT>(row_of(matrix, ROW(base + mine), rows, width), from, width, aligned, first, stride,   \
+           : lane_product<T, FLIGHT>(row_of(matrix, base + mine, rows, width), from, width, aligned, first, stride,   \
                                      loaded)
 
 // Puts the simdgroups' sums where the first threads of the group read them.
@@ -292,96 +233,6 @@ kernel void gated_matvec(device const T *weight [[buffer(0)]], device const T *x
         }
     }
 }
-
-/// out = silu(weight[0] · y) · (weight[1] · y), where y = rms_norm(x, norm)
-template <typename T, uint FLIGHT>
-[[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
-kernel void norm_gated_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                              device const T *norm [[buffer(2)]], device T *out [[buffer(3)]],
-                              constant uint &width [[buffer(4)]], constant float &eps [[buffer(5)]],
-                              constant uint &rows [[buffer(6)]], constant uint &aligned [[buffer(7)]],
-                              constant uint &split [[buffer(8)]], threadgroup uint4 *room [[threadgroup(0)]],
-                              uint group [[threadgroup_position_in_grid]], uint groups [[threadgroups_per_grid]],
-                              uint member [[thread_index_in_threadgroup]], uint members [[threads_per_threadgroup]],
-                              uint simdgroup [[simdgroup_index_in_threadgroup]],
-                              uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup float partial[MOST_SIMDGROUPS];
-    PLACE_OF_LANE()
-    const uint each = together / 2, mine = line / 2;
-    device const T *matrix = weight + ulong(line % 2) * rows * width;
-    LOAD_ROW(group * each)
-    LOAD_GAIN()
-    ostinato::wait_for_all_but(weight, norm);
-    STAGE_NORMED_X()
-    for (uint base = group * each; base < rows; base += groups * each) {
-        const float own = PRODUCT_WITH_STAGED_X();
-        LOAD_ROW(base + groups * each)
-        SHARE_SUMS(own)
-        if (member < each && base + member < rows) {
-            const float gate = shared_sum(partial, 2 * member, split);
-            out[base + member] = T(silu(gate) * shared_sum(partial, 2 * member + 1, split));
-        }
-    }
-}
-
-/// Queries, keys and values of one token, from y = rms_norm(x, norm): weight · y, [heads + 2 · kept, size], of which
-/// queries and keys are rotated by their position, in pairs (i, i + size / 2), and keys and values go to the cache, as in
-/// rope_append.metal. A result is a pair, from one row of each half of its head.
-#undef ROW
-#define ROW(result) ((result) / pairs * size + (result) % pairs)
-template <typename T, uint FLIGHT>
-[[max_total_threads_per_threadgroup(SIMD * MOST_SIMDGROUPS)]]
-kernel void qkv_matvec(device const T *weight [[buffer(0)]], device const T *x [[buffer(1)]],
-                       device const T *norm [[buffer(2)]], device const float *frequencies [[buffer(3)]],
-                       device T *queries [[buffer(4)]], device T *keys [[buffer(5)]], device T *values [[buffer(6)]],
-                       constant uint &width [[buffer(7)]], constant float &eps [[buffer(8)]],
-                       constant uint &position [[buffer(9)]], constant uint &heads [[buffer(10)]],
-                       constant uint &kept [[buffer(11)]], constant uint &size [[buffer(12)]],
-                       constant uint &capacity [[buffer(13)]], constant uint &results [[buffer(14)]],
-                       constant uint &aligned [[buffer(15)]], constant uint &split [[buffer(16)]],
-                       threadgroup uint4 *room [[threadgroup(0)]], uint group [[threadgroup_position_in_grid]],
-                       uint groups [[threadgroups_per_grid]], uint member [[thread_index_in_threadgroup]],
-                       uint members [[threads_per_threadgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]],
-                       uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup float partial[MOST_SIMDGROUPS];
-    PLACE_OF_LANE()
-    const uint pairs = size / 2, rows = 2 * results - pairs;  // the last row of the first halves, and one
-    const uint each = together / 2, mine = line / 2;
-    device const T *matrix = weight + ulong(line % 2) * pairs * width;
-    float next_frequency = frequencies[(group * each + member) % pairs];
-    LOAD_ROW(group * each)
-    LOAD_GAIN()
-    ostinato::wait_for_all_but(weight, norm, frequencies);
-    STAGE_NORMED_X()
-    for (uint base = group * each; base < results; base += groups * each) {
-        const float own = PRODUCT_WITH_STAGED_X();
-        const float frequency = next_frequency;
-        next_frequency = frequencies[(base + groups * each + member) % pairs];
-        LOAD_ROW(base + groups * each)
-        SHARE_SUMS(own)
-        const uint result = base + member, head = result / pairs, at = result % pairs;
-        if (member < each && result < results) {
-            float a = shared_sum(partial, 2 * member, split), b = shared_sum(partial, 2 * member + 1, split);
-            device T *to = queries + head * size;
-            if (head < heads + kept) {
-                const float angle = float(position) * frequency;
-                const float cosine = precise::cos(angle), sine = precise::sin(angle), before = a;
-                a = a * cosine - b * sine;
-                b = b * cosine + before * sine;
-            }
-            if (head >= heads) {
-                const uint number = head - heads;
-                to = (number < kept ? keys : values) + (ulong(number % kept) * capacity + position) * size;
-            }
-            if (head < heads || position < capacity) {
-                to[at] = T(a);
-                to[at + pairs] = T(b);
-            }
-        }
-    }
-}
-#undef ROW
-#define ROW(result) (result)
 
 /// For each slot, out = weight[indices[slot]] · x[slot / slots_per_x]; an index past the last expert gives NaN.
 template <typename T, uint FLIGHT>
@@ -514,18 +365,11 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
         uint, uint, uint, uint);                                                                                      \
     template [[host_name("gated_matvec" "_" #T "_" #FLIGHT)]] kernel void gated_matvec<T, FLIGHT>(                    \
         device const T *, device const T *, device T *, constant uint &, constant uint &, constant uint &,            \
-        constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint, uint, uint, uint, uint);
-#define NORMED(name, T, FLIGHT)                                                                                       \
-    template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
+        constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint, uint, uint, uint, uint);             \
+    template [[host_name("norm_matvec" "_" #T "_" #FLIGHT)]] kernel void norm_matvec<T, FLIGHT>(                      \
         device const T *, device const T *, device const T *, device T *, constant uint &, constant float &,          \
         constant uint &, constant uint &, constant uint &, threadgroup uint4 *, uint, uint, uint, uint, uint, uint,   \
         uint);
-#define QKV(T, FLIGHT)                                                                                                \
-    template [[host_name("qkv_matvec_" #T "_" #FLIGHT)]] kernel void qkv_matvec<T, FLIGHT>(                           \
-        device const T *, device const T *, device const T *, device const float *, device T *, device T *,           \
-        device T *, constant uint &, constant float &, constant uint &, constant uint &, constant uint &,             \
-        constant uint &, constant uint &, constant uint &, constant uint &, constant uint &, threadgroup uint4 *,     \
-        uint, uint, uint, uint, uint, uint, uint);
 #define BY_EXPERTS(name, T, FLIGHT)                                                                                   \
     template [[host_name(#name "_" #T "_" #FLIGHT)]] kernel void name<T, FLIGHT>(                                     \
         device const T *, device const T *, device const uint *, device T *, constant uint &, constant uint &,        \
@@ -533,9 +377,6 @@ kernel void matmul(device const T *weight [[buffer(0)]], device const T *x [[buf
         uint2, uint2, uint, uint, uint, uint);
 #define FLIGHTS(T, FLIGHT)                                                                                            \
     BY_ROWS(T, FLIGHT)                                                                                                \
-    NORMED(norm_matvec, T, FLIGHT)                                                                                    \
-    NORMED(norm_gated_matvec, T, FLIGHT)                                                                              \
-    QKV(T, FLIGHT)                                                                                                    \
     BY_EXPERTS(expert_matvec, T, FLIGHT)                                                                              \
     BY_EXPERTS(expert_gated_matvec, T, FLIGHT)
 #define INSTANCES(T)                                                                                                  \
