@@ -305,7 +305,9 @@ def _dense(
         return
     queue, row_bytes = encoder._queue, width * weight.dtype.itemsize
     read_whole = [weight, x] if norm is None else [weight, x, norm]
-    split = _split(rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices, _SIMDGROUPS * _groups(queue, 3))
+    split = _split(
+        rows * slots * matrices, row_bytes, _SIMDGROUPS // matrices, _SIMDGROUPS * _groups(queue, _GROUPS_A_WORKER[0])
+    )
     flight = 8 if row_bytes >= split * 32 * 8 * 16 else 4
     staged = row_bytes <= most_staged(queue)
     tasks = -(-rows * matrices * split // _SIMDGROUPS) * slots
