@@ -35,6 +35,13 @@ kernel void halved(device const float *x, device ushort4 *out, uint id [[thread_
     out[id] = as_type<ushort4>(matrix.thread_elements());
 }
 
+kernel void turned(device const float *x, device float *out, constant bool2 &turned,
+                   uint id [[thread_index_in_threadgroup]]) {
+    simdgroup_matrix<float, 8, 8> matrix;
+    simdgroup_load(matrix, x + id / 32 * 64, 8, ulong2(0), turned.x);
+    simdgroup_store(matrix, out + id / 32 * 64, 8, ulong2(0), turned.y);
+}
+
 kernel void parted(device uint *x, device const uint *places, uint id [[thread_position_in_grid]],
                    uint lane [[thread_index_in_simdgroup]]) {
     uint sum = 0;
@@ -101,6 +108,20 @@ def test_the_elements_of_a_matrix_are_taken_apart(dev: ost.Device) -> None:
     row, column = (lane >> 2 & 4) + (lane >> 1 & 3), (lane >> 2 & 2) * 2 + (lane & 1) * 2
     expected = np.stack([elements[IDS // 32, row, column + part] for part in range(2)], axis=1)
     np.testing.assert_array_equal(out.numpy(), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("size", [(64,), (8, 8)])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_a_variable_says_whether_matrices_are_transposed(
+    dev: ost.Device, turned: tuple[bool, bool], size: tuple[int, ...]
+) -> None:
+    kernel = dev.library(SOURCE)["turned"]
+    assert kernel.execution.way == "vector", kernel.execution
+    matrices, out = np.random.default_rng(1).random((2, 8, 8), np.float32), dev.zeros((2, 8, 8), np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, dev.array(matrices), out, np.array(turned), threads=size, group_size=size)
+    encoder.commit_and_wait()
+    np.testing.assert_array_equal(out.numpy(), matrices.transpose(0, 2, 1) if turned[0] != turned[1] else matrices)
 
 
 def test_lanes_that_have_parted_read_and_write_at_places_of_their_own(dev: ost.Device) -> None:
