@@ -42,6 +42,16 @@ kernel void turned(device const float *x, device float *out, constant bool2 &tur
     simdgroup_store(matrix, out + id / 32 * 64, 8, ulong2(0), turned.y);
 }
 
+kernel void copied(device const uchar *in, device uint *out, uint id [[thread_position_in_grid]],
+                   uint lane [[thread_index_in_simdgroup]]) {
+    uchar bytes[32];
+    uint words[8];
+    for (uint i = 0; i < 32; ++i) bytes[i] = in[(id * 32 + i) & 1023];
+    for (uint i = 0; i < 8; ++i) words[i] = *(thread uint *)(bytes + 4 * i);
+    words[lane & 7] += simd_max(1u);
+    out[id] = words[(lane + 1) & 7] ^ words[lane * 5 & 7] ^ bytes[lane * 7 & 31];
+}
+
 kernel void parted(device uint *x, device const uint *places, uint id [[thread_position_in_grid]],
                    uint lane [[thread_index_in_simdgroup]]) {
     uint sum = 0;
@@ -122,6 +132,16 @@ def test_a_variable_says_whether_matrices_are_transposed(
     encoder.dispatch(kernel, dev.array(matrices), out, np.array(turned), threads=size, group_size=size)
     encoder.commit_and_wait()
     np.testing.assert_array_equal(out.numpy(), matrices.transpose(0, 2, 1) if turned[0] != turned[1] else matrices)
+
+
+def test_bytes_of_a_thread_are_copied_to_its_words(dev: ost.Device) -> None:
+    data, out = np.random.default_rng(3).integers(0, 256, 1024, dtype=np.uint8), dev.zeros(64, np.uint32)
+    _run(dev, "copied", dev.array(data), out)
+    own, lane = data.reshape(32, 32)[IDS % 32], IDS % 32
+    words = own.copy().view(np.uint32)
+    words[IDS, lane % 8] += 1
+    expected = words[IDS, (lane + 1) % 8] ^ words[IDS, lane * 5 % 8] ^ own[IDS, lane * 7 % 32]
+    np.testing.assert_array_equal(out.numpy(), expected)
 
 
 def test_lanes_that_have_parted_read_and_write_at_places_of_their_own(dev: ost.Device) -> None:
