@@ -35,6 +35,23 @@ kernel void halved(device const float *x, device ushort4 *out, uint id [[thread_
     out[id] = as_type<ushort4>(matrix.thread_elements());
 }
 
+kernel void turned(device const float *x, device float *out, constant bool2 &turned,
+                   uint id [[thread_index_in_threadgroup]]) {
+    simdgroup_matrix<float, 8, 8> matrix;
+    simdgroup_load(matrix, x + id / 32 * 64, 8, ulong2(0), turned.x);
+    simdgroup_store(matrix, out + id / 32 * 64, 8, ulong2(0), turned.y);
+}
+
+kernel void copied(device const uchar *in, device uint *out, uint id [[thread_position_in_grid]],
+                   uint lane [[thread_index_in_simdgroup]]) {
+    uchar bytes[32];
+    uint words[8];
+    for (uint i = 0; i < 32; ++i) bytes[i] = in[(id * 32 + i) & 1023];
+    for (uint i = 0; i < 8; ++i) words[i] = *(thread uint *)(bytes + 4 * i);
+    words[lane & 7] += simd_max(1u);
+    out[id] = words[(lane + 1) & 7] ^ words[lane * 5 & 7] ^ bytes[lane * 7 & 31];
+}
+
 kernel void parted(device uint *x, device const uint *places, uint id [[thread_position_in_grid]],
                    uint lane [[thread_index_in_simdgroup]]) {
     uint sum = 0;
@@ -101,6 +118,30 @@ def test_the_elements_of_a_matrix_are_taken_apart(dev: ost.Device) -> None:
     row, column = (lane >> 2 & 4) + (lane >> 1 & 3), (lane >> 2 & 2) * 2 + (lane & 1) * 2
     expected = np.stack([elements[IDS // 32, row, column + part] for part in range(2)], axis=1)
     np.testing.assert_array_equal(out.numpy(), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("size", [(64,), (8, 8)])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_a_variable_says_whether_matrices_are_transposed(
+    dev: ost.Device, turned: tuple[bool, bool], size: tuple[int, ...]
+) -> None:
+    kernel = dev.library(SOURCE)["turned"]
+    assert kernel.execution.way == "vector", kernel.execution
+    matrices, out = np.random.default_rng(1).random((2, 8, 8), np.float32), dev.zeros((2, 8, 8), np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(kernel, dev.array(matrices), out, np.array(turned), threads=size, group_size=size)
+    encoder.commit_and_wait()
+    np.testing.assert_array_equal(out.numpy(), matrices.transpose(0, 2, 1) if turned[0] != turned[1] else matrices)
+
+
+def test_bytes_of_a_thread_are_copied_to_its_words(dev: ost.Device) -> None:
+    data, out = np.random.default_rng(3).integers(0, 256, 1024, dtype=np.uint8), dev.zeros(64, np.uint32)
+    _run(dev, "copied", dev.array(data), out)
+    own, lane = data.reshape(32, 32)[IDS % 32], IDS % 32
+    words = own.copy().view(np.uint32)
+    words[IDS, lane % 8] += 1
+    expected = words[IDS, (lane + 1) % 8] ^ words[IDS, lane * 5 % 8] ^ own[IDS, lane * 7 % 32]
+    np.testing.assert_array_equal(out.numpy(), expected)
 
 
 def test_lanes_that_have_parted_read_and_write_at_places_of_their_own(dev: ost.Device) -> None:

@@ -201,6 +201,7 @@ EXITS = {
     "in a switch": f"{UP_TO_FOUR} {{ switch (key == i) {{ case true: {SUM} break; default: break; }} if (r) break; }}",
     "continues": f"{UP_TO_FOUR} {{ if (key != i) continue; {SUM} break; }}",
     "in a function": "r = count(key);",
+    "in a function that returns what has no default": "r = counted(key).lanes;",
     "in two loops of a function": "r = count_pairs<uint2>(key).y;",
 }
 
@@ -213,6 +214,11 @@ def test_what_lanes_do_when_they_leave_a_loop_they_do_in_its_iteration(
         using namespace metal;
         uint count(uint key) {
             for (uint i = 0; i < 4; i++) { if (key == i) { uint r = simd_sum(1u); return r; } }
+            return 0;
+        }
+        struct Count { uint lanes; Count(uint of) : lanes(of) {} };
+        Count counted(uint key) {
+            for (uint i = 0; i < 4; i++) if (key == i) return Count(simd_sum(1u));
             return 0;
         }
         template <typename T> inline T count_pairs(uint key) {
@@ -232,22 +238,50 @@ def test_what_lanes_do_when_they_leave_a_loop_they_do_in_its_iteration(
         encoder.dispatch(library[f"k{number}"], device.array(keys), out, threads=32, group_size=32)
         encoder.commit_and_wait()
         np.testing.assert_array_equal(out.numpy(), np.bincount(keys)[keys], err_msg=f"{name} as {way}")
+        assert library[f"k{number}"].execution.way == way
 
 
-def test_a_lane_that_has_a_lock_gives_it_back_before_the_others_try_again(dev: ost.Device) -> None:
-    kernel = dev.library("""#include <metal_stdlib>
+@pytest.mark.parametrize("way", ["vector", "fibers"])
+def test_a_member_may_be_named_like_a_function_in_which_lanes_meet(
+    dev: ost.Device, fibers: ost.Device, way: str
+) -> None:
+    device = dev if way == "vector" else fibers
+    kernel = device.library("""#include <metal_stdlib>
         using namespace metal;
+        uint sum(uint x) { return simd_sum(x); }
+        template <typename T> struct Base { T max; Base(T x) : max(x) {} };
+        struct Total : Base<uint> { uint sum, twice; Total(uint x) : Base<uint>(x), sum(x), twice(::sum(x) * 2) {} };
+        kernel void k(device uint *out, uint l [[thread_index_in_threadgroup]]) {
+            Total total(l);
+            out[l] = total.max + total.sum + total.twice;
+        }""")["k"]
+    assert kernel.execution.way == way
+    out = device.zeros(32, np.uint32)
+    encoder = device.command_encoder()
+    encoder.dispatch(kernel, out, threads=32, group_size=32)
+    encoder.commit_and_wait()
+    np.testing.assert_array_equal(out.numpy(), 2 * LANES + 2 * LANES.sum())
+
+
+@pytest.mark.parametrize("by_functions", [False, True])
+def test_a_lane_that_has_a_lock_gives_it_back_before_the_others_try_again(dev: ost.Device, by_functions: bool) -> None:
+    take = "atomic_exchange_explicit(lock, 1u, memory_order_relaxed) == 0u"
+    give = "atomic_store_explicit(lock, 0u, memory_order_relaxed)"
+    kernel = dev.library(f"""#include <metal_stdlib>
+        using namespace metal;
+        bool take(device atomic_uint *lock) {{ return {take}; }}
+        void give(device atomic_uint *lock) {{ {give}; }}
         kernel void k(device atomic_uint *lock, device uint *sum, device uint *out,
-                      uint id [[thread_position_in_grid]]) {
+                      uint id [[thread_position_in_grid]]) {{
             bool done = false;
             while (!done)
-                if (atomic_exchange_explicit(lock, 1u, memory_order_relaxed) == 0u) {
+                if ({"take(lock)" if by_functions else take}) {{
                     sum[0] = sum[0] * 3 + id;
-                    atomic_store_explicit(lock, 0u, memory_order_relaxed);
+                    {"give(lock)" if by_functions else give};
                     done = true;
-                }
+                }}
             out[id] = simd_sum(1u);
-        }""")["k"]
+        }}""")["k"]
     lock, total, out = dev.zeros(1, np.uint32), dev.zeros(1, np.uint32), dev.zeros(32, np.uint32)
     encoder = dev.command_encoder()
     encoder.dispatch(kernel, lock, total, out, threads=32, group_size=32)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ostinato.backends.cpu.simt.code import LANES, Refused, Types, parse_function
+from ostinato.backends.cpu.simt.code import LANES, Types, parse_function
 from ostinato.backends.cpu.simt.flow import Flow
 from ostinato.backends.cpu.simt.private import Private
 from ostinato.backends.cpu.simt.shapes import VARYING, Shape, Shapes, Spread, Uniform
@@ -253,6 +253,8 @@ def test_a_copy_between_alike_arrays_is_done_by_elements() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("i32", "i16"), ("i8", "i64"), ("i16", "i32")])
-def test_a_copy_between_unlike_arrays_is_refused(first: str, second: str) -> None:
-    with pytest.raises(Refused, match="elements of different size"):
-        private_of(first, second, "%y")
+def test_unlike_arrays_that_are_copied_to_each_other_lie_lane_by_lane(first: str, second: str) -> None:
+    private = private_of(first, second, "%y")
+    assert private.offsets("%x") == tuple(range(0, private.bytes("%x"), private.bytes("%x") // LANES))
+    assert private.offsets("%y") == tuple(range(0, private.bytes("%y"), private.bytes("%y") // LANES))
+    assert private.scale("%in_x") == private.scale("%in_y") == 1

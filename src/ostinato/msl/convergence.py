@@ -53,7 +53,8 @@ class Convergence:
     """The convergent names of one source.
 
     ``names`` are all of them. ``meeting`` are those in which lanes of a simdgroup meet, and for which the path of a
-    lane matters; a threadgroup barrier is for all threads, whatever their path.
+    lane matters; a threadgroup barrier is for all threads, whatever their path. ``atomic`` are functions that change
+    memory by atomic operations, and the operations themselves.
     """
 
     def __init__(self, syntax: Syntax, declarations: Declarations, lane_aware: frozenset[str] = frozenset()) -> None:
@@ -86,6 +87,7 @@ class Convergence:
         self.names = closure(seeds, callers)
         self._barring = closure(frozenset({"threadgroup_barrier", "__metal_threadgroup_barrier"}), callers)
         self.meeting = closure(seeds - aware - {"threadgroup_barrier"}, callers)
+        self.atomic = closure(frozenset(name for name in callers if name.startswith("atomic_")), callers)
         self.hidden_calls = bool(specials & self.names)
         """Whether an operator, constructor or destructor is convergent: such calls do not show its name."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from .declarations import Declarations
+from .declarations import Declarations, Function
 from .syntax import BEFORE_EXPRESSIONS, Syntax
 from .tokens import IDENTIFIER
 
@@ -30,6 +30,7 @@ def find_calls(
         if function.body is not None and function.name_at not in skipped:
             begin, end = function.closing, function.body[1]
             in_body[begin:end] = b"\1" * (end - begin)
+            declared.update(_initialised(syntax, function))
     openings: dict[int, int] = {}
     for index, token in enumerate(syntax.tokens):
         called = token.kind == IDENTIFIER and token.text in names and in_body[index] and index not in declared
@@ -38,6 +39,17 @@ def find_calls(
             if opening is not None:
                 openings[index] = opening
     return ConvergentCalls(openings, in_body)
+
+
+def _initialised(syntax: Syntax, function: Function) -> Iterator[int]:
+    """The names before the body of a constructor: members that it initialises, which functions may be called, too."""
+    index = function.closing + 1
+    while syntax.texts[index] in (":", ","):
+        index += 1
+        yield index
+        while syntax.texts[index] not in "({":
+            index += 1
+        index = syntax.match[index] + 1
 
 
 def _is_declared(syntax: Syntax, index: int) -> bool:

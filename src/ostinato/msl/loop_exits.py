@@ -63,7 +63,7 @@ def keep_exits_inside(
 def _type(syntax: Syntax, function: Function) -> str | None:
     """What a function returns; "" for nothing, None if that is not written out."""
     words: list[str] = []
-    index = function.start
+    index = max([function.start, *(header.end + 1 for header in function.templates)])
     while index < function.name_at:
         text = syntax.texts[index]
         if text in _UNKNOWN_TYPES or function.special:
@@ -128,7 +128,7 @@ def _rewrite(loops: list[_Loop], type_: str | None, syntax: Syntax, rewriter: Re
             rewriter.replace(index, f"{{ {loop.leaving}")
             rewriter.after(index + 1, "}")
         for index in loop.returns:
-            rewriter.replace(index, f"{{ __ost_value_{loop.begin} =" if type_ else "{")
+            rewriter.replace(index, f"{{ __ost_kept_{loop.begin}.value =" if type_ else "{")
             rewriter.after(syntax.after_statement(index) - 1, f"{loop.returning} }}")
     for loop in reversed(loops):
         name = loop.begin
@@ -138,10 +138,10 @@ def _rewrite(loops: list[_Loop], type_: str | None, syntax: Syntax, rewriter: Re
         rewriter.after(loop.body.stop - 1, turn)
         if loop not in returning:
             continue
-        value = f"{type_} __ost_value_{name}; " if type_ else ""
-        rewriter.before(loop.begin, f"{{ {value}bool __ost_returned_{name} = false; ", outermost=True)
-        onwards = f"return{f' __ost_value_{name}' if type_ else ''};"
+        kept = f"__ost::Kept<{type_}> __ost_kept_{name}; " if type_ else ""
+        rewriter.before(loop.begin, f"{{ {kept}bool __ost_returned_{name} = false; ", outermost=True)
+        onwards = f"return{f' __ost_kept_{name}.value' if type_ else ''};"
         if loop.around is not None:
-            kept = f"__ost_value_{loop.around.begin} = __ost_value_{name}; " if type_ else ""
-            onwards = kept + loop.around.returning
+            passed = f"__ost_kept_{loop.around.begin}.value = __ost_kept_{name}.value; " if type_ else ""
+            onwards = passed + loop.around.returning
         rewriter.after(loop.end - 1, f" if (__ost_returned_{name}) {{ {onwards} }} }}")

@@ -38,7 +38,7 @@ def _mark_calls(
     for index, token in enumerate(syntax.tokens):
         if token.unroll and not rewriter.is_deleted(index):
             rewriter.before(index, f'_Pragma("{token.unroll}")')
-    keep_exits_inside(syntax, declarations, convergence.names, rewriter, skipped)
+    keep_exits_inside(syntax, declarations, convergence.names | convergence.atomic, rewriter, skipped)
 
 
 _DIALECT = Dialect(

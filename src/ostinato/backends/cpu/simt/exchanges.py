@@ -321,44 +321,49 @@ def _rows_at(emitter: Emitter, pointer: Operand, stride: Operand, size: int) -> 
     return rows
 
 
-def _lane_addresses(emitter: Emitter, pointer: Operand, stride: Operand, size: int, turned: bool) -> list[str]:
+def _lane_addresses(emitter: Emitter, pointer: Operand, stride: Operand, size: int, turn: Operand) -> list[str]:
     """The addresses of each lane's two elements, where rows do not lie at the same place for all."""
-    base, step = emitter.vector(pointer)[0], emitter.vector(stride)[0]
+    base, step, kind = emitter.vector(pointer)[0], emitter.vector(stride)[0], wide("i64")
     addresses = []
     for part in range(2):
-        rows = [_row(lane) for lane in range(LANES)]
-        columns = [_column(lane) + part for lane in range(LANES)]
-        if turned:
-            rows, columns = columns, rows
-        along = emitter.new(f"mul {wide('i64')} {step}, {constant_vector('i64', rows)}")
-        place = emitter.new(f"add {wide('i64')} {along}, {constant_vector('i64', columns)}")
-        addresses.append(emitter.new(f"getelementptr [{size} x i8], {wide('ptr')} {base}, {wide('i64')} {place}"))
+        rows = constant_vector("i64", [_row(lane) for lane in range(LANES)])
+        columns = constant_vector("i64", [_column(lane) + part for lane in range(LANES)])
+        row = _one_of(emitter, turn, kind, columns, rows)
+        column = _one_of(emitter, turn, kind, rows, columns)
+        place = emitter.new(f"add {kind} {emitter.new(f'mul {kind} {step}, {row}')}, {column}")
+        addresses.append(emitter.new(f"getelementptr [{size} x i8], {wide('ptr')} {base}, {kind} {place}"))
     return addresses
 
 
-def _is_turned(turn: Operand) -> bool:
-    """Whether a matrix is read or written transposed, which must be known when the kernel is compiled."""
-    if turn.is_local:
-        raise Refused("a matrix that is transposed or not by a variable")
-    return bool(integer(turn.value))
+def _one_of(emitter: Emitter, turn: Operand, kind: str, turned: str, plain: str) -> str:
+    """The one if a matrix is read or written transposed, the other if not."""
+    if not turn.is_local:
+        return turned if integer(turn.value) else plain
+    if not isinstance(emitter.shape(turn), Uniform):
+        raise Refused("a matrix that only some lanes transpose")
+    return emitter.new(f"select i1 {emitter.scalar(turn)}, {kind} {turned}, {kind} {plain}")
+
+
+def _turned(emitter: Emitter, turn: Operand, kind: str, tile: str) -> str:
+    """A tile, transposed if it is to be."""
+    if not turn.is_local and not integer(turn.value):
+        return tile
+    turned = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")
+    return _one_of(emitter, turn, kind, turned, tile)
 
 
 def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
     """``__ost_tile_load(pointer, elements from row to row, transposed)``."""
     pointer, stride, turn = made.operands
-    turned = _is_turned(turn)
     type_ = vector_element(made.type)
     size = emitter.types.size(type_)
     rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None
     if rows is not None:
         loaded = [emitter.new(f"load <{_SIDE} x {type_}>, ptr {row}, align {size}") for row in rows]
         tile = joined(emitter, loaded, type_, _SIDE)
-        if turned:
-            kind = tile_type(made.type)
-            tile = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")
-        emitter.keep_vector(made.result, made.type, [tile])
+        emitter.keep_vector(made.result, made.type, [_turned(emitter, turn, tile_type(made.type), tile)])
         return
-    places = _lane_addresses(emitter, pointer, stride, size, turned)
+    places = _lane_addresses(emitter, pointer, stride, size, turn)
     parts = [memory.gather(emitter, type_, addresses) for addresses in places]
     emitter.keep_vector(made.result, made.type, [tiled(emitter, parts, made.type)])
 
@@ -366,20 +371,17 @@ def _write_tile_load(emitter: Emitter, made: Instruction) -> None:
 def _write_tile_store(emitter: Emitter, made: Instruction) -> None:
     """``__ost_tile_store(matrix, pointer, elements from row to row, transposed)``."""
     matrix, pointer, stride, turn = made.operands
-    turned = _is_turned(turn)
     type_ = vector_element(matrix.type)
     size = emitter.types.size(type_)
     rows = _rows_at(emitter, pointer, stride, size) if emitter.mask is None else None
     kind = tile_type(matrix.type)
     if rows is not None:
-        tile = emitter.tile(matrix)
-        if turned:
-            tile = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(_TRANSPOSED)}")
+        tile = _turned(emitter, turn, kind, emitter.tile(matrix))
         for number, row in enumerate(rows):
             places = list(range(number * _SIDE, number * _SIDE + _SIDE))
             value = emitter.new(f"shufflevector {kind} {tile}, {kind} poison, {_indices(places)}")
             emitter.line(f"store <{_SIDE} x {type_}> {value}, ptr {row}, align {size}")
         return
-    addresses = _lane_addresses(emitter, pointer, stride, size, turned)
+    addresses = _lane_addresses(emitter, pointer, stride, size, turn)
     for value, place in zip(emitter.vector(matrix)[:2], addresses, strict=True):
         memory.scatter(emitter, type_, value, place)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .code import LANES, Function, Instruction, Operand, Refused, Types, integer, parts_of
+from .code import LANES, Function, Instruction, Operand, Types, integer, parts_of
 
 _LARGEST_COPY = 2048
 
@@ -28,6 +28,8 @@ class Private:
         self._layouts: dict[str, _Layout] = {}
         self._elements: dict[str, int] = {}
         """Bytes of the elements, for all addresses in arrays whose lanes' elements lie next to each other."""
+        self._arrays: dict[str, str] = {}
+        """The arrays that these addresses are in."""
         self.arrays: list[Instruction] = []
         users: dict[str, list[Instruction]] = {}
         for block in function.blocks.values():
@@ -39,6 +41,7 @@ class Private:
                     self.arrays.append(instruction)
         for array in self.arrays:
             self._lay_out(array, users, types)
+        self._leave_whole(function)
         if self._elements:
             self._expand_copies(function)
 
@@ -86,8 +89,21 @@ class Private:
         if whole and all(_copied_bytes(copy) % element == 0 for copy in copies):
             self._layouts[array.result] = _Layout(size, element)
             self._elements |= dict.fromkeys(addresses, element)
+            self._arrays |= dict.fromkeys(addresses, array.result)
         else:
             self._layouts[array.result] = _Layout(size, 0)
+
+    def _leave_whole(self, function: Function) -> None:
+        """Arrays of elements of different size that are copied to each other lie lane by lane."""
+        whole: set[str] = set()
+        for block in function.blocks.values():
+            for instruction in filter(_is_copy, block.body):
+                touched = [o.value for o in instruction.operands[:2] if o.value in self._elements]
+                if len({self._elements[address] for address in touched}) > 1:
+                    whole |= {self._arrays[address] for address in touched}
+        for array in whole:
+            self._layouts[array] = _Layout(self._layouts[array].bytes, 0)
+        self._elements = {address: e for address, e in self._elements.items() if self._arrays[address] not in whole}
 
     def _expand_copies(self, function: Function) -> None:
         """Copies from and to arrays that do not lie in one piece become reads and writes of their elements."""
@@ -100,8 +116,6 @@ class Private:
                     body.append(instruction)
                     continue
                 element = self._elements[touched[0]]
-                if element != self._elements[touched[-1]]:
-                    raise Refused("a copy between local arrays of elements of different size")
                 type_ = f"i{8 * element}"
                 target, source = instruction.operands[:2]
                 writes: list[Instruction] = []

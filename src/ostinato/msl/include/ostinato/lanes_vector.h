@@ -32,6 +32,13 @@ __OST_TOGETHER uint32_t __ost_ballot(bool value);
 
 namespace __ost {
 
+// What a function returns, until behind the loop that it returns from; `T` need not have a value by default.
+template <class T> union Kept {
+  T value;
+  Kept() {}
+  ~Kept() {}
+};
+
 inline __attribute__((always_inline)) Worker *worker() { return __ost_worker(); }
 inline __attribute__((always_inline)) uint32_t lane_id() { return __ost_lane(); }
 template <class S> inline __attribute__((always_inline)) void group_barrier(S) { __ost_meet(); }
