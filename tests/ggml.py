@@ -33,14 +33,14 @@ SCALES = {
 """Formats, and where in a block are half-precision numbers. All other bits of a block may be anything."""
 
 
-def kernel(checkouts: Checkouts, name: str, **constants: int) -> ost.Kernel:
-    """A kernel with function constants, which are given by name."""
+def kernel(checkouts: Checkouts, name: str, family: str = "", **constants: int) -> ost.Kernel:
+    """A kernel with function constants, whose names begin with that of their family."""
     return checkouts.library(
         "llama.cpp",
         f"{FOLDER}/ggml-metal/ggml-metal.metal",
         include=(FOLDER, f"{FOLDER}/ggml-metal"),
         defines={"GGML_METAL_HAS_BF16": 1},
-        constants=constants,
+        constants={f"{family}_{constant}": value for constant, value in constants.items()},
     )[name]
 
 
@@ -60,18 +60,31 @@ def memory(tensor: np.ndarray) -> np.ndarray:
 
 
 def run(
-    dev: ost.Device, kernel: ost.Kernel, *sources: np.ndarray, out: np.ndarray, arguments: dict[str, Any], **geometry: Any
+    dev: ost.Device,
+    kernel: ost.Kernel,
+    *sources: np.ndarray,
+    out: np.ndarray,
+    arguments: dict[str, Any],
+    behind: tuple[np.ndarray, ...] = (),
+    **geometry: Any,
 ) -> Any:
-    """Runs a kernel on its struct of arguments, its sources and the memory for its result, which it gives back.
+    """Runs a kernel on its struct of arguments, its sources, the memory for its result, and what is bound behind.
 
-    The fields of the struct are `arguments`, and the sizes and strides of the sources and of the result.
+    The fields of the struct are `arguments`, and the sizes and strides of the sources and of the result. Gives back the
+    result.
     """
     known = extents("", out)
     for number, source in enumerate(sources):
         known |= extents(str(number), source)
     known |= arguments
     fields = {name: known[name] for name in kernel.dtype(0).names or ()}
-    return launch(dev, kernel, fields, *map(memory, sources), memory(out), **geometry).view(out.dtype).reshape(out.shape)
+    got = launch(dev, kernel, fields, *map(memory, (*sources, out, *behind)), **geometry)
+    return got.view(out.dtype).reshape(out.shape)
+
+
+def block_size(name: str) -> int:
+    """How many values a block of a format holds."""
+    return int(gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name.upper()]][0])
 
 
 def quantised(numbers: np.random.Generator, name: str, *shape: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,11 +93,23 @@ def quantised(numbers: np.random.Generator, name: str, *shape: int) -> tuple[np.
     size, nbytes = gguf.GGML_QUANT_SIZES[kind]
     blocks = numbers.integers(0, 256, (*shape[:-1], shape[-1] // size, nbytes), np.uint8)
     for offset in SCALES[name]:
-        scales = numbers.uniform(-0.05, 0.05, blocks.shape[:-1]).astype(np.float16)
-        blocks[..., offset : offset + 2] = scales[..., None].view(np.uint8)
+        scales = numbers.uniform(0.02, 0.06, blocks.shape[:-1]) * numbers.choice((-1, 1), blocks.shape[:-1])
+        blocks[..., offset : offset + 2] = scales.astype(np.float16)[..., None].view(np.uint8)
     if name == "mxfp4":
         blocks[..., 0] = numbers.integers(120, 130, blocks.shape[:-1])  # an exponent: the whole range overflows
     return blocks.view(f"V{nbytes}")[..., 0].copy(), gguf.dequantize(blocks.reshape(*shape[:-1], -1), kind)
+
+
+def matrix(numbers: np.random.Generator, name: str, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random weights of a type or in a format, and their values."""
+    if name in SCALES:
+        return quantised(numbers, name, *shape)
+    weights = random(numbers, *shape, dtype=TYPES[name])
+    return weights, weights.astype(F32)
+
+
+def random(numbers: np.random.Generator, *shape: int, dtype: np.dtype = F32) -> np.ndarray:
+    return numbers.standard_normal(shape).astype(dtype)
 
 
 def assert_near(got: np.ndarray, expected: np.ndarray, bound: np.ndarray | float, relative: float) -> None:
