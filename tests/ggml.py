@@ -59,26 +59,27 @@ def memory(tensor: np.ndarray) -> np.ndarray:
     return owner.reshape(-1).view(np.uint8)
 
 
+def fields(kernel: ost.Kernel, *sources: np.ndarray, out: np.ndarray, **arguments: Any) -> dict[str, Any]:
+    """The struct of arguments of a kernel: `arguments`, and the sizes and strides of the sources and of the result."""
+    known = extents("", out)
+    for number, source in enumerate(sources):
+        known |= extents(str(number), source)
+    known |= arguments
+    return {name: known[name] for name in kernel.dtype(0).names or ()}
+
+
 def run(
     dev: ost.Device,
     kernel: ost.Kernel,
     *sources: np.ndarray,
     out: np.ndarray,
-    arguments: dict[str, Any],
+    arguments: dict[str, Any] | None = None,
     behind: tuple[np.ndarray, ...] = (),
     **geometry: Any,
 ) -> Any:
-    """Runs a kernel on its struct of arguments, its sources, the memory for its result, and what is bound behind.
-
-    The fields of the struct are `arguments`, and the sizes and strides of the sources and of the result. Gives back the
-    result.
-    """
-    known = extents("", out)
-    for number, source in enumerate(sources):
-        known |= extents(str(number), source)
-    known |= arguments
-    fields = {name: known[name] for name in kernel.dtype(0).names or ()}
-    got = launch(dev, kernel, fields, *map(memory, (*sources, out, *behind)), **geometry)
+    """The result of a kernel. It gets its `fields`, its sources, memory for its result, and what is bound behind."""
+    struct = fields(kernel, *sources, out=out, **(arguments or {}))
+    got = launch(dev, kernel, struct, *map(memory, (*sources, out, *behind)), **geometry)
     return got.view(out.dtype).reshape(out.shape)
 
 
