@@ -98,7 +98,13 @@ def quantised(numbers: np.random.Generator, name: str, *shape: int) -> tuple[np.
         blocks[..., offset : offset + 2] = scales.astype(np.float16)[..., None].view(np.uint8)
     if name == "mxfp4":
         blocks[..., 0] = numbers.integers(120, 130, blocks.shape[:-1])  # an exponent: the whole range overflows
-    return blocks.view(f"V{nbytes}")[..., 0].copy(), gguf.dequantize(blocks.reshape(*shape[:-1], -1), kind)
+    packed = blocks.view(f"V{nbytes}")[..., 0].copy()
+    return packed, dequantised(packed, name)
+
+
+def dequantised(packed: np.ndarray, name: str) -> np.ndarray:
+    """What blocks of a format stand for."""
+    return np.asarray(gguf.dequantize(packed.view(np.uint8), gguf.GGMLQuantizationType[name.upper()]))
 
 
 def matrix(numbers: np.random.Generator, name: str, *shape: int) -> tuple[np.ndarray, np.ndarray]:
