@@ -70,7 +70,8 @@ def made(a: Attention, numbers: np.random.Generator) -> Case:
     v, values = matrix(numbers, a.name, BATCHES, KV_HEADS, a.keys, a.value)
     if a.name in SCALES:
         keys, values = keys.astype(F16), values.astype(F16)  # what the kernels make of blocks
-    mask = random(numbers, 1, 1, -(-a.queries // 8) * 8, a.keys + 3, dtype=F16)[:, :, : a.queries, : a.keys]
+    rows, columns = (-(-size // 8) * 8 for size in (a.queries, a.keys))
+    mask = random(numbers, 1, 1, rows, columns, dtype=F16)[:, :, : a.queries, : a.keys]
     mask[numbers.random(mask.shape) < 0.3] = -np.inf
     mask[..., :8, 64:128] = -np.inf
     mask[..., 8:16, :64] = 0
@@ -161,7 +162,8 @@ def test_attention_of_a_few_queries(
         arguments=case.arguments | extents("", case.expected),
         groups=(a.queries, HEADS, BATCHES * groups),
         group_size=(32, simdgroups, 1),
-        shared={0: (key + 4 * chunk + 2 * value) * simdgroups * 2},
+        # Some kernels set more of it to zero than the host program asks for: half a kilobyte.
+        shared={0: (key + 4 * chunk + 2 * value) * simdgroups * 2 + 512},
     )
     got = run(
         dev,
