@@ -25,6 +25,14 @@ def kernel(checkouts: Checkouts, file: str, name: str, **options: Any) -> ost.Ke
     return checkouts.library("mlx", f"{FOLDER}/{file}.metal", include=(".",), **options)[name]
 
 
+def instance(checkouts: Checkouts, headers: tuple[str, ...], function: str, *arguments: str | int) -> ost.Kernel:
+    """A kernel that MLX's host program makes of a template when it runs; `headers` are what it puts together."""
+    call = f"{function}<{', '.join(map(str, arguments))}>"
+    *before, last = (f"{FOLDER}/{header}.h" for header in headers)
+    after = f'template [[host_name("instance")]] [[kernel]] decltype({call}) {call};'
+    return checkouts.library("mlx", last, before=tuple(before), after=after, include=(".",))["instance"]
+
+
 def strides_of(x: np.ndarray[Any, Any], *axes: int) -> np.ndarray[Any, Any]:
     """Strides in elements, as kernels take them."""
     return np.array([x.strides[axis] // x.itemsize for axis in axes or range(x.ndim)], np.int64)
