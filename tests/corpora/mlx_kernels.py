@@ -33,6 +33,12 @@ def instance(checkouts: Checkouts, headers: tuple[str, ...], function: str, *arg
     return checkouts.library("mlx", last, before=tuple(before), after=after, include=(".",))["instance"]
 
 
+def close(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], scale: float = 1) -> None:
+    """That results are what they should be, but for rounding, of numbers that are of the order of `scale`."""
+    tolerance = ROUNDING[got.dtype.name] * scale
+    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+
+
 def strides_of(x: np.ndarray[Any, Any], *axes: int) -> np.ndarray[Any, Any]:
     """Strides in elements, as kernels take them."""
     return np.array([x.strides[axis] // x.itemsize for axis in axes or range(x.ndim)], np.int64)

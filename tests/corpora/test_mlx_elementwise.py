@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlx_kernels import DTYPES, ROUNDING, instance, kernel, shape_of, strides_of
+from mlx_kernels import DTYPES, close, instance, kernel, shape_of, strides_of
 
 import ostinato as ost
 from checkouts import Checkouts
@@ -33,11 +33,6 @@ FUNCTIONS: dict[str, Callable[[Array], Any]] = {
     "Tanh": np.tanh,
 }
 OF_NOT_NEGATIVE = ("Log1p", "Sqrt")
-
-
-def close(got: Array, expected: Array) -> None:
-    tolerance = ROUNDING[got.dtype.name]
-    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlx_kernels import DTYPES, ROUNDING, kernel
+from mlx_kernels import DTYPES, close, kernel
 
 import ostinato as ost
 from checkouts import Checkouts
@@ -25,11 +25,6 @@ rows = pytest.mark.parametrize(
 
 def normal(numbers: np.random.Generator, name: str, *shape: int) -> Array:
     return numbers.normal(0.5, 1, shape).astype(DTYPES[name])
-
-
-def close(got: Array, expected: Array, scale: float = 1) -> None:
-    tolerance = ROUNDING[got.dtype.name] * scale
-    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
 def softmax(x: Array) -> Array:
