@@ -181,8 +181,9 @@ def test_attention_of_many_heads_that_share_keys(
     keys, blocks = 1003, 32
     q, k, v = (normal(numbers, "float16", 1, heads, length, 128) for heads, length in ((16, 1), (2, keys), (2, keys)))
     file = "scaled_dot_product_attention"
-    first = kernel(checkouts, file, "sdpa_vector_2pass_1_gqa_float16_t_128_128", constants=vector_constants("none"))
-    second = kernel(checkouts, file, "sdpa_vector_2pass_2_float16_t_128", constants=vector_constants("none"))
+    constants = vector_constants("none") | {"blocks": blocks}
+    first = kernel(checkouts, file, "sdpa_vector_2pass_1_gqa_float16_t_128_128", constants=constants)
+    second = kernel(checkouts, file, "sdpa_vector_2pass_2_float16_t_128", constants=constants)
     parts = (np.ones((16, blocks, 128), np.float16), *(np.ones((16, blocks), np.float32),) * 2)
     strides = (int(s) for s in (*strides_of(k, 1, 2), *strides_of(v, 1, 2)))
     partial = launch(dev, first, q, k, v, *parts, keys, *strides, 128**-0.5, groups=(2, 1, blocks), group_size=(32, 8))
