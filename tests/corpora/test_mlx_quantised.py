@@ -75,9 +75,9 @@ affine_types = pytest.mark.parametrize(
         ("float", 64, 4),
         ("float16_t", 32, 2),
         ("bfloat16_t", 128, 3),
-        ("float16_t", 64, 5),
-        ("float", 32, 6),
-        ("bfloat16_t", 64, 8),
+        ("bfloat16_t", 64, 5),
+        ("float16_t", 32, 6),
+        ("float", 64, 8),
     ],
 )
 few_affine_types = pytest.mark.parametrize(
