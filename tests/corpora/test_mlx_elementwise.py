@@ -35,8 +35,9 @@ FUNCTIONS: dict[str, Callable[[Array], Any]] = {
 OF_NOT_NEGATIVE = ("Log1p", "Sqrt")
 
 
-@pytest.mark.parametrize("name", ["float32", "bfloat16"])
-@pytest.mark.parametrize("op", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("op", "name"), [*((op, "float32") for op in FUNCTIONS), *((op, "bfloat16") for op in ("Abs", "Erf", "Tanh"))]
+)
 def test_function(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, op: str, name: str) -> None:
     x = numbers.uniform(-4, 4, 1001).astype(DTYPES[name])
     x = np.abs(x) if op in OF_NOT_NEGATIVE else x

@@ -85,24 +85,26 @@ few_affine_types = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize(("fast", "rows", "columns"), [("_fast", 48, 1024), ("", 45, 640), ("", 5, 384)])
 @affine_types
 def test_matrix_by_vectors(
-    dev: ost.Device,
-    checkouts: Checkouts,
-    numbers: np.random.Generator,
-    kind: str,
-    group: int,
-    bits: int,
-    fast: str,
-    rows: int,
-    columns: int,
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, kind: str, group: int, bits: int
 ) -> None:
-    x, w = normal(numbers, kind, 3, columns), affine(numbers, kind, group, bits, rows, columns)
-    qmv = kernel(checkouts, "quantized", f"affine_qmv{fast}_{kind}_gs_{group}_b_{bits}_batch_0")
-    out = np.ones((3, rows), x.dtype)
-    got = launch(dev, qmv, *w.arrays, x, out, columns, rows, groups=(3, -(-rows // 8)), group_size=(32, 2))
-    close(got, x.astype(np.float64) @ w.values.T, columns**0.5)
+    x, w = normal(numbers, kind, 3, 1024), affine(numbers, kind, group, bits, 48, 1024)
+    qmv = kernel(checkouts, "quantized", f"affine_qmv_fast_{kind}_gs_{group}_b_{bits}_batch_0")
+    got = launch(dev, qmv, *w.arrays, x, np.ones((3, 48), x.dtype), 1024, 48, groups=(3, 6), group_size=(32, 2))
+    close(got, x.astype(np.float64) @ w.values.T, 32)
+
+
+@pytest.mark.parametrize("rows", [45, 5])
+@few_affine_types
+def test_matrix_of_any_size_by_vectors(
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, kind: str, group: int, bits: int, rows: int
+) -> None:
+    x, w = normal(numbers, kind, 3, 640), affine(numbers, kind, group, bits, rows, 640)
+    qmv = kernel(checkouts, "quantized", f"affine_qmv_{kind}_gs_{group}_b_{bits}_batch_0")
+    out, groups = np.ones((3, rows), x.dtype), (3, -(-rows // 8))
+    got = launch(dev, qmv, *w.arrays, x, out, 640, rows, groups=groups, group_size=(32, 2))
+    close(got, x.astype(np.float64) @ w.values.T, 25)
 
 
 @few_affine_types
@@ -237,9 +239,8 @@ def test_quantising(
     np.testing.assert_allclose(digits @ 2 ** np.arange(bits), exact.clip(0, last), atol=0.501)
 
 
-@pytest.mark.parametrize("kind", ["float", "float16_t"])
 @pytest.mark.parametrize(("fast", "rows", "columns"), [("_fast", 48, 1024), ("", 45, 640)])
-@pytest.mark.parametrize("mode", ["nvfp4", "mxfp4", "mxfp8"])
+@pytest.mark.parametrize(("mode", "kind"), [("nvfp4", "float16_t"), ("mxfp4", "float"), ("mxfp8", "float16_t")])
 def test_matrix_of_small_floats_by_vectors(
     dev: ost.Device,
     checkouts: Checkouts,
