@@ -165,10 +165,9 @@ def test_attention_of_few_queries_in_two_passes(
     mask = None if mask is None else np.concatenate([mask, mask]) if mask.ndim == 4 else mask
     sinks = normal(numbers, name, 6) if kind == "none" else None
     constants = vector_constants(kind, sinks=sinks is not None) | {"blocks": blocks}
-    first, second = (
-        kernel(checkouts, "scaled_dot_product_attention", f"sdpa_vector_2pass_{step}", constants=constants)
-        for step in (f"1_{type_name}_96_96", f"2_{type_name}_96")
-    )
+    file = "scaled_dot_product_attention"
+    first = kernel(checkouts, file, f"sdpa_vector_2pass_1_{type_name}_96_96", constants=constants)
+    second = kernel(checkouts, file, f"sdpa_vector_2pass_2_{type_name}_96")
     parts = (np.ones((2, 6, queries, blocks, 96), q.dtype), *(np.ones((2, 6, queries, blocks), np.float32),) * 2)
     strides = (int(s) for s in (*strides_of(k, 1, 2), *strides_of(v, 1, 2)))
     arguments = (keys, *strides, 96**-0.5, *mask_arguments(mask, kind), *([sinks] if sinks is not None else []))
@@ -183,9 +182,8 @@ def test_attention_of_many_heads_that_share_keys(
     keys, blocks = 1003, 32
     q, k, v = (normal(numbers, "float16", 1, heads, length, 128) for heads, length in ((16, 1), (2, keys), (2, keys)))
     file = "scaled_dot_product_attention"
-    constants = vector_constants("none") | {"blocks": blocks}
-    first = kernel(checkouts, file, "sdpa_vector_2pass_1_gqa_float16_t_128_128", constants=constants)
-    second = kernel(checkouts, file, "sdpa_vector_2pass_2_float16_t_128", constants=constants)
+    first = kernel(checkouts, file, "sdpa_vector_2pass_1_gqa_float16_t_128_128", constants=vector_constants("none"))
+    second = kernel(checkouts, file, "sdpa_vector_2pass_2_float16_t_128")
     parts = (np.ones((16, blocks, 128), np.float16), *(np.ones((16, blocks), np.float32),) * 2)
     strides = (int(s) for s in (*strides_of(k, 1, 2), *strides_of(v, 1, 2)))
     partial = launch(dev, first, q, k, v, *parts, keys, *strides, 128**-0.5, groups=(2, 1, blocks), group_size=(32, 8))
