@@ -29,5 +29,8 @@ def launch(dev: ost.Device, kernel: ost.Kernel, *arguments: Any, **geometry: Any
     encoder.dispatch(kernel, *bound, **({"threads": 1} | geometry if "groups" not in geometry else geometry))
     assert encoder.commit().wait(timeout=LIMIT_S), f"{kernel.name} still runs after {LIMIT_S} s"
     formals = kernel.signature.arguments
-    written = [b.numpy() for b, formal in zip(bound, formals, strict=True) if formal.access != "read"]
+    # Arguments that are not used may be None, and left out at the end.
+    written = [
+        b.numpy() for b, formal in zip(bound, formals, strict=False) if formal.access != "read" and b is not None
+    ]
     return written[0] if len(written) == 1 else tuple(written)

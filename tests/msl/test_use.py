@@ -244,6 +244,29 @@ def test_a_function_of_the_same_name_in_a_class_that_is_not_reached_does_not_cou
     assert [each.name for each in module.missing_constants("nine", {})] == ["member"]
 
 
+HIDDEN = """
+int of_parameter(int direct) { return direct; }
+kernel void parameter(device int *x, constant int &nobodys [[buffer(1)]]) { x[0] = nobodys + of_parameter(1); }
+kernel void variable(device int *x) { const int direct = 3; { x[0] = direct; } }
+kernel void array(device int *x) { int direct[2]; direct[0] = x[0]; x[1] = direct[0]; }
+kernel void inner(device int *x) { { int direct = 3; x[0] = direct; } x[1] = direct; }
+kernel void later(device int *x) { x[0] = direct; int direct = 3; x[1] = direct; }
+kernel void qualified(device int *x) { int direct = 3; x[0] = direct + ::direct; }
+kernel void guarded(device int *guard [[function_constant(guard)]]) { guard[0] = 1; }
+"""
+
+
+@pytest.mark.parametrize("kernel", ["parameter", "variable", "array"])
+def test_a_constant_that_a_kernel_hides_by_a_name_of_its_own_is_not_needed(kernel: str) -> None:
+    assert parse(SEVERAL + HIDDEN).missing_constants(kernel, {}) == ()
+
+
+@pytest.mark.parametrize("kernel", ["inner", "later", "qualified", "guarded"])
+def test_a_constant_that_a_name_of_a_kernels_own_does_not_hide_everywhere_is_needed(kernel: str) -> None:
+    needed = [each.name for each in parse(SEVERAL + HIDDEN).missing_constants(kernel, {})]
+    assert needed == ["guard" if kernel == "guarded" else "direct"]
+
+
 def test_a_missing_constant_is_named_with_the_kernel_that_uses_it() -> None:
     with pytest.raises(ConstantError, match=r"'two' .*called \(index 1, int32\)"):
         parse(SEVERAL).translate(constants={"direct": 1}, only=["one", "two"])
