@@ -42,3 +42,14 @@ def sizes(array: NDArray[Any]) -> NDArray[np.int64]:
 def strides(array: NDArray[Any]) -> NDArray[np.int64]:
     """In bytes, in the order of `sizes`."""
     return np.array(array.strides[::-1], np.int64)
+
+
+def element_strides(array: NDArray[Any]) -> NDArray[np.int64]:
+    """In elements, the dimension that changes slowest first, as a tensor has them."""
+    return np.array(array.strides, np.int64) // array.itemsize
+
+
+def address(buffer: ost.Buffer) -> int:
+    """For kernels that find memory by pointers in a buffer."""
+    on_cuda = getattr(buffer, "__cuda_array_interface__", None)
+    return int(on_cuda["data"][0]) if on_cuda else buffer.as_numpy().ctypes.data

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
-from mps_kernels import DTYPES, TOLERANCE, kernel
+from mps_kernels import DTYPES, TOLERANCE, element_strides, kernel
 
 torch = pytest.importorskip("torch", reason="torch is not installed; `pip install '.[oracle]'`")
 functional = torch.nn.functional
@@ -21,10 +21,6 @@ Array = NDArray[Any]
 
 def doubles(array: Array) -> Any:
     return torch.from_numpy(array.astype(float))
-
-
-def element_strides(array: Array) -> NDArray[np.int64]:
-    return np.array(array.strides) // array.itemsize
 
 
 @pytest.mark.parametrize("align", [False, True])

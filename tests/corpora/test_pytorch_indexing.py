@@ -13,21 +13,16 @@ from numpy.typing import NDArray
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
-from mps_kernels import DTYPES, TOLERANCE, kernel, sizes, strides
+from mps_kernels import DTYPES, TOLERANCE, address, element_strides, kernel, sizes, strides
 
 Array = NDArray[Any]
 NO_ERRORS = np.zeros(1 << 15, np.uint8)
 """Where kernels report indices that are out of bounds: a count, then messages."""
 
 
-def element_strides(array: Array) -> NDArray[np.int64]:
-    return strides(array) // array.itemsize
-
-
-def address(buffer: ost.Buffer) -> int:
-    """For kernels that find their indices by pointers in a buffer."""
-    on_cuda = getattr(buffer, "__cuda_array_interface__", None)
-    return int(on_cuda["data"][0]) if on_cuda else buffer.as_numpy().ctypes.data
+def steps(array: Array) -> NDArray[np.int64]:
+    """Strides in elements, in the order of `sizes`."""
+    return element_strides(array)[::-1]
 
 
 def order(rows: Array, descending: bool) -> NDArray[np.int64]:
@@ -174,7 +169,7 @@ def test_index_reduce(
     x, source = (numbers.choice([-2, -1, 1, 2], shape).astype(DTYPES[dtype]) for shape in ((4, 7, 6), (4, 20, 6)))
     index = numbers.integers(0, 7, 40).astype(np.int32)
     shapes = np.zeros((4, 16), np.uint32)
-    for row, values in enumerate((element_strides(x), sizes(x), element_strides(source), sizes(source))):
+    for row, values in enumerate((steps(x), sizes(x), steps(source), sizes(source))):
         shapes[row, :3] = values[::-1]
     parameters = np.array([3, 1], np.int32).tobytes() + shapes.tobytes() + np.uint32(2).tobytes()
     got = launch(dev, reduce, x.view(np.uint8), index, source, parameters, threads=source.size, group_size=64)[0]
@@ -189,7 +184,7 @@ def test_masked_fill_with_strides(dev: ost.Device, checkouts: Checkouts, numbers
     x, mask = numbers.integers(0, 99, (9, 11)).astype(np.int16), numbers.random((11, 9)) < 0.4
     ndim = np.array([2], np.uint32)
     got = launch(
-        dev, fill, x, mask, np.int16(-5), sizes(x), element_strides(x), element_strides(mask.T), ndim,
+        dev, fill, x, mask, np.int16(-5), sizes(x), steps(x), steps(mask.T), ndim,
         threads=99, group_size=32,
     )[0]  # fmt: skip
     assert_array_equal(got, np.where(mask.T, -5, x))
@@ -248,8 +243,8 @@ def test_gather_with_strides(dev: ost.Device, checkouts: Checkouts, numbers: np.
     x, out = memory.transpose(2, 0, 1), np.zeros(index.shape, np.float16)
     dims = np.array([3, 1, 0, 0], np.uint32)
     got = launch(
-        dev, gather, out, memory, index, sizes(index), element_strides(out), element_strides(x),
-        element_strides(index), dims, 12, 0, NO_ERRORS, threads=index.size, group_size=128,
+        dev, gather, out, memory, index, sizes(index), steps(out), steps(x),
+        steps(index), dims, 12, 0, NO_ERRORS, threads=index.size, group_size=128,
     )[0]  # fmt: skip
     assert_array_equal(got, np.take_along_axis(x, index, 1))
 
@@ -314,7 +309,7 @@ def test_triangles_of_matrices_with_strides(
     x = memory.transpose(1, 2, 3, 0)
     out = np.ones(x.shape, np.float16)
     got = launch(
-        dev, triangle, out, memory, element_strides(out).astype(np.int32), element_strides(x).astype(np.int32),
+        dev, triangle, out, memory, steps(out).astype(np.int32), steps(x).astype(np.int32),
         sizes(x).astype(np.uint32), np.array([k, 4], np.int32), threads=(9, 7, 6), group_size=(8, 4, 1),
     )[0]  # fmt: skip
     assert_array_equal(got, function(x, k))

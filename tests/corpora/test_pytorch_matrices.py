@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
-from mps_kernels import DTYPES, TOLERANCE, kernel
+from mps_kernels import DTYPES, TOLERANCE, element_strides, kernel
 
 Array = NDArray[Any]
-
-
-def element_strides(array: Array) -> NDArray[np.uint64]:
-    return (np.array(array.strides) // array.itemsize).astype(np.uint64)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat", "long", "uchar"])
@@ -27,7 +23,7 @@ def test_matmul_with_strides(dev: ost.Device, checkouts: Checkouts, numbers: np.
     left, right = numbers.integers(0, 4, (37, 21)).astype(DTYPES[dtype]), numbers.integers(0, 4, (45, 74))
     right = right.astype(left.dtype)
     a, b, out = left.T, right[:, ::2].T, np.zeros((21, 45), left.dtype)
-    pairs = np.array([element_strides(array) for array in (a, b, out)])
+    pairs = np.array([element_strides(array) for array in (a, b, out)], np.uint64)
     got = launch(
         dev, matmul, left, right, out, pairs, np.array([21, 37, 45, 0], np.uint32),
         groups=(3, 2), group_size=(16, 16),
@@ -200,7 +196,7 @@ def test_attention_of_few_queries(
     elif mask == "bfloat":
         given = numbers.standard_normal(bias.shape).astype(q.dtype)
         bias = given.astype(float)
-    steps = [element_strides(x).astype(np.uint32) for x in (q, k, v)]
+    steps = [element_strides(x) for x in (q, k, v)]
     by_batch, by_head, by_row = (np.array([*(step[i] for step in steps), heads], np.uint32) for i in range(3))
     of_mask = np.array([1, keys, 0, queries * keys], np.uint32)
     last = [heads // 2, keys, by_head, by_row, width**-0.5, given, of_mask, by_batch]
