@@ -48,7 +48,8 @@ def test_adam(
     ]
     lists = [[dev.array(array) for array in arrays] for arrays in values]
     step = 7.0
-    table = lists_of_tensors([*lists, [dev.array(np.array([step], np.float32)) for _ in LENGTHS]])
+    steps = dev.array(np.array([step], np.float32))
+    table = lists_of_tensors([*lists, [steps, steps]])
     rate, beta1, beta2, decay, epsilon = 0.02, 0.9, 0.95, 0.1, 1e-3
     launch(
         dev, optimizer, table.view(np.uint8), chunks(), rate, beta1, beta2, decay, epsilon, np.uint8(maximize),
