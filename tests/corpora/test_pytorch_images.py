@@ -31,31 +31,35 @@ def test_upsample(
 ) -> None:
     upsample = kernel(checkouts, "UpSample", f"upsample_{mode}_{dtype}")
     x = numbers.standard_normal((2, 3, 11, 17)).astype(DTYPES[dtype])
-    anti_alias, out = mode.endswith("aa"), np.zeros((2, 3, 7, 40), x.dtype)
+    # An odd size to an even one: no sample lies on the edge of another's window, where rounding decides.
+    anti_alias, out = mode.endswith("aa"), np.zeros((2, 3, 6, 40), x.dtype)
     align = align and not anti_alias
-    scales = [10 / 6, 16 / 39] if align else [11 / 7, 17 / 40]
+    scales = [10 / 5, 16 / 39] if align else [11 / 6, 17 / 40]
     got = launch(
         dev, upsample, x, out, element_strides(x).astype(np.uint64), element_strides(out).astype(np.uint64),
         np.array(x.shape), np.array(out.shape), np.array(scales[::-1], np.float32), np.bool_(align),
-        threads=280, group_size=64,
+        threads=240, group_size=64,
     )  # fmt: skip
     expected = functional.interpolate(
-        doubles(x), (7, 40), mode=mode.split("2d")[0], align_corners=align, antialias=anti_alias
+        doubles(x), (6, 40), mode=mode.split("2d")[0], align_corners=align, antialias=anti_alias
     )
     assert_allclose(got.astype(float), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("mode", ["nearest_exact_3d", "trilinear"])
-@pytest.mark.parametrize("dtype", ["float", "bfloat"])
+@pytest.mark.parametrize(
+    ("mode", "dtype", "close"),
+    [("nearest_exact_3d", "bfloat", 0), ("trilinear", "float", 2e-4), ("trilinear", "half", 0.1)],
+)
 def test_upsample_of_volumes_and_its_gradient(
-    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str, mode: str
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, mode: str, dtype: str, close: float
 ) -> None:
+    """Gradients are added in the type itself, in any order; sums of small integers are exact."""
     forward, backward = (kernel(checkouts, "UpSample", f"upsample_{mode}{part}_{dtype}") for part in ("", "_backward"))
-    x, out = numbers.integers(-8, 9, (2, 2, 4, 6, 5)).astype(DTYPES[dtype]), np.zeros((2, 2, 7, 12, 20), DTYPES[dtype])
+    x, out = numbers.integers(-8, 9, (2, 2, 5, 6, 5)).astype(DTYPES[dtype]), np.zeros((2, 2, 8, 12, 20), DTYPES[dtype])
     shapes = np.array([element_strides(x), x.shape, element_strides(out), out.shape], np.uint64)
-    scales = np.array([5 / 20, 6 / 12, 4 / 7], np.float32)
+    scales = np.array([5 / 20, 6 / 12, 5 / 8], np.float32)
     parameters = shapes.tobytes() + scales.tobytes() + bytes(4)
-    grid = {"threads": 7 * 12 * 20, "group_size": 64}
+    grid = {"threads": 8 * 12 * 20, "group_size": 64}
     leaf = doubles(x).requires_grad_()
     expected = functional.interpolate(leaf, out.shape[2:], mode=mode.removesuffix("_3d").replace("_", "-"))
     got = launch(dev, forward, x, out, parameters, **grid)
@@ -64,7 +68,6 @@ def test_upsample_of_volumes_and_its_gradient(
     gradient = numbers.integers(-4, 5, out.shape).astype(out.dtype)
     expected.backward(doubles(gradient))
     got = launch(dev, backward, np.zeros(x.nbytes, np.uint8), gradient, parameters, **grid).view(x.dtype)
-    close = {"float": 2e-4, "bfloat": 0.5}[dtype]  # each of up to 60 sums is rounded
     assert_allclose(got.reshape(x.shape).astype(float), leaf.grad, rtol=close, atol=close)
 
 

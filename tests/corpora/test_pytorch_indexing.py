@@ -1,4 +1,4 @@
-"""PyTorch: sorting, indexing, scattering and gathering, bags of embeddings, triangles."""
+"""PyTorch: sorting, indexing, scattering and gathering, bags of embeddings, triangles of matrices."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def test_sort_of_blocks_that_are_merged(
     rows, grid = numbers.integers(-500, 500, (2, 900)).astype(DTYPES[dtype]), {"groups": (4, 2), "group_size": (64, 1)}
     values, indices = np.zeros_like(rows), np.zeros(rows.shape, np.uint16)
     ascending = np.bool_(False)
-    values, indices = launch(
-        dev, blocks, rows, values, indices, 900, np.array([1, 900], np.int64), ascending, **grid
-    )  # fmt: skip
+    values, indices = launch(dev, blocks, rows, values, indices, 900, np.array([1, 900]), ascending, **grid)
     for stage, tiles, dtype_of_indices in ((merge, 2, np.uint16), (last, 4, np.int64)):
         values, indices = launch(
             dev, stage, values, indices, np.zeros_like(rows), np.zeros(rows.shape, dtype_of_indices),
@@ -125,31 +123,26 @@ def test_index_with_two_arrays(
 ) -> None:
     """`x[rows, :, columns]`, read or written; the kernel finds the arrays of indices by their addresses."""
     index = kernel(checkouts, "Indexing", f"index_{name}")
-    x = numbers.integers(0, 9, (6, 8, 5)).astype(DTYPES[dtype])
-    rows, columns = numbers.integers(-6, 6, 14), numbers.integers(-5, 5, 14)
-    if name == "put_64bit":
-        places = numbers.permutation(30)[:14]
-        rows, columns = places // 5, places % 5 - 5
+    x, values = (numbers.integers(0, 9, shape).astype(DTYPES[dtype]) for shape in ((6, 8, 5), (14, 8)))
+    places = numbers.permutation(30)[:14] if name.startswith("put_6") else numbers.integers(0, 30, 14)
+    rows, columns = places // 5, places % 5 - 5
     buffers = [dev.array(rows), dev.array(columns)]
-    pointers = np.array([address(buffer) for buffer in buffers], np.uint64)
-    small = numbers.integers(0, 9, (14, 8)).astype(x.dtype)
-    kept = np.array([0, x.strides[1]])
-    per_index, of_indices, own = kept[::-1], np.array([0, 8]), strides(small)
-    to, out = (own, small) if name.startswith("select") else (per_index, x)
-    fro, given = (per_index, x) if name.startswith("select") else (own, small)
+    pointers = np.array([address(buffer) for buffer in buffers], np.uint64).view(np.uint8)
+    indexed, plain = (x, np.array([x.strides[1], 0])), (values, strides(values))
+    (to, to_strides), (taken, taken_strides) = (plain, indexed) if name.startswith("select") else (indexed, plain)
     got = launch(
-        dev, index, out, given, pointers.view(np.uint8), sizes(small), to, fro, of_indices,
+        dev, index, to, taken, pointers, sizes(values), to_strides, taken_strides, np.array([0, 8]),
         np.array([6, 5]), np.array([x.strides[0], x.strides[2]]), np.array([2, 2, 112, 0], np.uint32), NO_ERRORS,
         threads=112, group_size=32,
     )[0]  # fmt: skip
     expected = x.copy()
+    where: Any = (rows, slice(None), columns)
     if name.startswith("select"):
-        expected = x[rows, :, columns]
-    elif name == "put_64bit":
-        expected[rows, :, columns] = small
+        expected = x[where]
+    elif name.startswith("put_6"):
+        expected[where] = values
     else:
-        where: Any = (rows, slice(None), columns)
-        np.add.at(expected, where, small)
+        np.add.at(expected, where, values)
     assert_array_equal(got, expected)
 
 
@@ -183,10 +176,9 @@ def test_masked_fill_with_strides(dev: ost.Device, checkouts: Checkouts, numbers
     fill = kernel(checkouts, "Indexing", "masked_fill_scalar_strided_16bit")
     x, mask = numbers.integers(0, 99, (9, 11)).astype(np.int16), numbers.random((11, 9)) < 0.4
     ndim = np.array([2], np.uint32)
-    got = launch(
-        dev, fill, x, mask, np.int16(-5), sizes(x), steps(x), steps(mask.T), ndim,
-        threads=99, group_size=32,
-    )[0]  # fmt: skip
+    got = launch(dev, fill, x, mask, np.int16(-5), sizes(x), steps(x), steps(mask.T), ndim, threads=99, group_size=32)[
+        0
+    ]
     assert_array_equal(got, np.where(mask.T, -5, x))
 
 
@@ -277,26 +269,28 @@ def test_embedding_bag(
     parts = np.split(rows, np.cumsum([len(bag) for bag in bags])[:-1])
     expected = [getattr(part, mode)(0) if len(part) else np.zeros(18) for part in parts]
     assert_allclose(got.astype(float), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    if mode == "max":
+        filled = bag_sizes > 0
+        assert_array_equal(weight[winners[filled], np.arange(18)], got[filled])
     assert_array_equal(bag_sizes, [len(bag) for bag in bags])
     assert_array_equal(bag_of, np.repeat(np.arange(5), np.diff([*offsets, 40])))
 
     gradient = numbers.integers(-4, 5, out.shape).astype(out.dtype)
     parameters = pairs + np.array([weighted, 1, 18, code], np.uint32).tobytes() + np.int64(padding).tobytes()
+    threads = 90 if mode == "max" else 40 * 18
     got = launch(
-        dev, backward, gradient, indices, bag_of, bag_sizes, winners, per_sample, np.zeros(weight.size, weight.dtype)
-        .view(np.uint8), parameters, threads=90 if mode == "max" else 40 * 18, group_size=64,
+        dev, backward, gradient, indices, bag_of, bag_sizes, winners, per_sample, np.zeros(weight.nbytes, np.uint8),
+        parameters, threads=threads, group_size=64,
     )  # fmt: skip
     wanted = np.zeros(weight.shape)
     if mode == "max":
-        np.add.at(wanted, (winners[bag_sizes > 0], np.arange(18)), gradient[bag_sizes > 0].astype(float))
+        np.add.at(wanted, (winners[filled], np.arange(18)), gradient[filled].astype(float))
     else:
         share = factors if weighted else 1 / np.repeat(bag_sizes, bag_sizes)
         bag = bag_of[indices != padding]
         np.add.at(wanted, np.concatenate(bags), gradient[bag].astype(float) * share[:, None])
-    assert_allclose(
-        got.view(weight.dtype).reshape(weight.shape).astype(float), wanted, rtol=10 * TOLERANCE[dtype],
-        atol=10 * TOLERANCE[dtype],
-    )  # fmt: skip
+    got, close = got.view(weight.dtype).reshape(weight.shape).astype(float), 10 * TOLERANCE[dtype]
+    assert_allclose(got, wanted, rtol=close, atol=close)
 
 
 @pytest.mark.parametrize("k", [-2, 0, 3])
