@@ -51,5 +51,6 @@ def element_strides(array: NDArray[Any]) -> NDArray[np.int64]:
 
 def address(buffer: ost.Buffer) -> int:
     """For kernels that find memory by pointers in a buffer."""
-    on_cuda = getattr(buffer, "__cuda_array_interface__", None)
-    return int(on_cuda["data"][0]) if on_cuda else buffer.as_numpy().ctypes.data
+    memory = buffer.view(np.uint8)  # The CUDA array interface has no bfloat16.
+    on_cuda = getattr(memory, "__cuda_array_interface__", None)
+    return int(on_cuda["data"][0]) if on_cuda else memory.as_numpy().ctypes.data

@@ -87,6 +87,34 @@ def test_grid_sampler(
     assert_allclose(got, expected, rtol=1e-4, atol=5e-5)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(("mode", "index"), [("bilinear", np.int32), ("bicubic", np.int64)])
+def test_gradients_of_grid_sampler(
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, mode: str, index: Any, padding: str
+) -> None:
+    of_input = f"input_{padding}" if mode == "bicubic" else "input"
+    of_grid = f"grid_{padding}" if mode == "bicubic" else "grid"
+    to_input, to_grid = (
+        kernel(checkouts, "GridSampler", f"grid_sampler_2d_backward_{mode}_{target}_i{8 * index(0).nbytes}_float")
+        for target in (of_input, of_grid)
+    )
+    x, grid = numbers.standard_normal((2, 3, 9, 13)), numbers.uniform(-1.4, 1.4, (2, 8, 10, 2))
+    gradient = numbers.standard_normal((2, 3, 8, 10)).astype(np.float32)
+    x, grid = x.astype(np.float32), grid.astype(np.float32)
+    leaves = [doubles(array).requires_grad_() for array in (x, grid)]
+    functional.grid_sample(*leaves, mode=mode, padding_mode=padding, align_corners=True).backward(doubles(gradient))
+    shapes = [each for array in (gradient, x, grid) for each in (array.shape, element_strides(array))]
+    strides = [element_strides(array) for array in (gradient, x, grid)]
+    modes = [["zeros", "border", "reflection"].index(padding), ["bilinear", "nearest", "bicubic"].index(mode)]
+    parameters = np.array([2, *np.ravel(shapes), 1, *np.ravel(strides)], index).tobytes()
+    parameters += np.array(modes, np.int32).tobytes() + bytes([1, 1] + [0] * (index(0).nbytes - 2))
+    launched = {"threads": 160, "group_size": 64}
+    got = launch(dev, to_input, np.zeros_like(x), gradient, grid, parameters, **launched)
+    assert_allclose(got, leaves[0].grad, rtol=1e-4, atol=1e-4)
+    got = launch(dev, to_grid, np.zeros_like(grid), gradient, x, grid, parameters, **launched)
+    assert_allclose(got, leaves[1].grad, rtol=1e-4, atol=2e-4)
+
+
 def pooling(dims: int, windows: int, *rows: Any) -> NDArray[np.int32]:
     """Numbers of a parameter block; sizes and strides take 5 each, what belongs to windows takes 3."""
     padded = [np.pad(row, (0, (5 if len(row) == dims else 3) - len(row))) for row in rows]
