@@ -87,6 +87,22 @@ def test_grid_sampler(
     assert_allclose(got, expected, rtol=1e-4, atol=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("mode", "padding"), [("bilinear", "border"), ("nearest", "zeros"), ("bilinear", "reflection")]
+)
+def test_grid_sampler_of_volumes(
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, mode: str, padding: str
+) -> None:
+    sampler = kernel(checkouts, "GridSampler", f"grid_sampler_3d_{mode}_{padding}_i64_half")
+    x, grid = numbers.standard_normal((2, 3, 5, 6, 7)), numbers.uniform(-1.4, 1.4, (2, 3, 4, 5, 3))
+    x, grid, out = x.astype(np.float16), grid.astype(np.float16), np.zeros((2, 3, 3, 4, 5), np.float16)
+    shapes = [each for array in (out, x, grid) for each in (array.shape, element_strides(array))]
+    parameters = np.array([3, *np.ravel(shapes), 1], np.int64).tobytes()
+    got = launch(dev, sampler, out, x, grid, parameters, threads=360, group_size=32)
+    expected = functional.grid_sample(doubles(x), doubles(grid), mode=mode, padding_mode=padding, align_corners=True)
+    assert_allclose(got.astype(float), expected, rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(("mode", "index"), [("bilinear", np.int32), ("bicubic", np.int64)])
 def test_gradients_of_grid_sampler(
@@ -135,6 +151,22 @@ def test_max_pool(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Gene
     assert_array_equal(got[0].astype(float), expected)
     picked = np.take_along_axis(x.reshape(2, 3, 110), got[1].reshape(2, 3, -1), 2)
     assert_array_equal(picked.reshape(out.shape), got[0])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_gradient_of_max_pool(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str) -> None:
+    backward = kernel(checkouts, "Pooling", f"max_pool_backward_{dtype}")
+    leaf = torch.from_numpy(numbers.standard_normal((2, 3, 12, 10))).requires_grad_()
+    pooled, indices = functional.max_pool2d(leaf, (4, 3), (1, 2), (2, 1), return_indices=True)
+    gradient, got = (numbers.integers(-4, 5, pooled.shape).astype(DTYPES[dtype]), np.zeros(leaf.shape, DTYPES[dtype]))
+    pooled.backward(doubles(gradient))
+    where = indices.numpy()
+    rows = [each for array in (got, gradient) for each in (array.shape, element_strides(array))]
+    parameters = pooling(4, 2, *rows, element_strides(where)).tobytes()
+    got = launch(
+        dev, backward, got.view(np.uint8), gradient, where, parameters, threads=gradient.size, group_size=64
+    ).view(got.dtype)  # fmt: skip
+    assert_array_equal(got.reshape(leaf.shape).astype(float), leaf.grad)
 
 
 @pytest.mark.parametrize("count_padding", [False, True])

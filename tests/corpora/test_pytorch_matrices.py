@@ -75,6 +75,17 @@ def test_cholesky(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Gene
     assert_allclose(np.tril(got), np.linalg.cholesky(matrix.astype(float)), rtol=1e-4, atol=1e-5)
 
 
+def test_exchanges_of_rows(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator) -> None:
+    """Rows of 75 numbers are exchanged by vectors of four, at addresses that are no multiples of a vector's size."""
+    exchange = kernel(checkouts, "LinearAlgebra", "applyPivots")
+    expected, pivots = numbers.standard_normal((2, 75, 75)).astype(np.float32), numbers.integers(0, 75, (2, 40))
+    got = launch(dev, exchange, expected, pivots.astype(np.int32), 75, 40, groups=(2, 1), group_size=(128, 1, 1))
+    for matrix, row in zip(expected, pivots, strict=True):
+        for i in reversed(range(40)):
+            matrix[[i, row[i]]] = matrix[[row[i], i]]
+    assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize(("m", "n"), [(40, 23), (17, 30)])
 def test_qr(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, m: int, n: int) -> None:
     qr = kernel(checkouts, "LinearAlgebra", "linalg_qr_householder_float")
