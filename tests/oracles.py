@@ -70,9 +70,47 @@ def check_product(got: Any, a: Any, b: Any, near: float) -> None:
     assert np.all(np.abs(got - a @ b.T) <= near * (np.abs(a) @ np.abs(b).T))
 
 
-def attention(q: Any, k: Any, v: Any, scale: float, bias: Any = 0.0, cap: float = 0.0) -> Any:
-    """Of [batch, heads, rows, width]; heads of queries share those of keys evenly."""
+def attention(q: Any, k: Any, v: Any, scale: float, bias: Any = 0.0, cap: float = 0.0, sinks: Any = None) -> Any:
+    """Of [batch, heads, rows, width]; heads of queries share those of keys evenly.
+
+    Scores are capped, then the bias is added. A sink is one more score of a head, with a value of zero.
+    """
     q, k, v = (x.astype(float) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     scores = scale * (q @ k.swapaxes(-1, -2))
-    return softmax((cap * np.tanh(scores / cap) if cap else scores) + bias) @ v
+    scores = (cap * np.tanh(scores / cap) if cap else scores) + bias
+    if sinks is not None:
+        more = np.broadcast_to(sinks.astype(float)[:, None, None], (*scores.shape[:-1], 1))
+        return softmax(np.concatenate([scores, more], axis=-1))[..., :-1] @ v
+    return softmax(scores) @ v
+
+
+FP8: Any = ml_dtypes.float8_e4m3fn
+
+
+def fp8_values(numbers: Random, shape: Any) -> Any:
+    """Numbers of eight bits, none of them subnormal."""
+    x = numbers.standard_normal(shape).astype(FP8)
+    return np.where(np.abs(x.astype(np.float32)) < 2**-6, np.zeros_like(x), x)
+
+
+class PagedCache:
+    """Keys and values of some sequences in blocks of a cache, as vLLM lays them out."""
+
+    def __init__(self, numbers: Random, lengths: list[int], heads: int, width: int, block: int, kind: str) -> None:
+        most = max(-(-n // block) for n in lengths)
+        blocks, part = most * len(lengths) + 3, 16 // np.dtype(FP8 if kind == "fp8" else TYPES[kind]).itemsize
+        self.table = numbers.permutation(blocks)[: most * len(lengths)].reshape(-1, most).astype(np.uint32)
+        self.lengths, self.most = np.array(lengths, np.uint32), most
+        pools = []
+        for _ in range(2):
+            shape = (blocks, block, heads, width)
+            pools.append(fp8_values(numbers, shape) if kind == "fp8" else values(numbers, shape, kind))
+        self.dense = [
+            [pool[row].reshape(-1, heads, width)[:n].swapaxes(0, 1)[None] for pool in pools]
+            for row, n in zip(self.table, lengths, strict=True)
+        ]
+        """Of each sequence: its keys and values, [1, heads, length, width]."""
+        keys = pools[0].reshape(blocks, block, heads, width // part, part).transpose(0, 2, 3, 1, 4)
+        stored = [np.ascontiguousarray(pool) for pool in (keys, pools[1].transpose(0, 2, 3, 1))]
+        self.keys, self.values = (x.view(np.uint8) if kind == "fp8" else x for x in stored)
