@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from ostinato.ops.formats import affine_format
 
 Random = np.random.Generator
 
@@ -114,3 +117,34 @@ class PagedCache:
         keys = pools[0].reshape(blocks, block, heads, width // part, part).transpose(0, 2, 3, 1, 4)
         stored = [np.ascontiguousarray(pool) for pool in (keys, pools[1].transpose(0, 2, 3, 1))]
         self.keys, self.values = (x.view(np.uint8) if kind == "fp8" else x for x in stored)
+
+
+def four_bits(name: str) -> Any:
+    """The numbers of a format: twelfths, or quantiles of the normal distribution, each half with a step of its own."""
+    if name == "fp4":
+        positive = np.array([0, 1 / 16, 8, 12, 4, 6, 2, 3]) / 12
+        return np.concatenate([positive, -positive])
+    quantile = np.vectorize(NormalDist().inv_cdf)
+    last = 1 - (1 / 32 + 1 / 30) / 2
+    above, below = quantile(np.linspace(last, 0.5, 9)[:-1]), quantile(np.linspace(last, 0.5, 8)[:-1])
+    return np.sort(np.concatenate([above, [0], -below])) / above.max()
+
+
+def mxfp4(numbers: Random, *shape: int) -> tuple[Any, Any, Any]:
+    """Numbers of four bits, two in a byte; a power of two for each 32; the weights."""
+    raw = numbers.integers(0, 256, (*shape[:-1], shape[-1] // 2), np.uint8)
+    powers = numbers.integers(120, 132, (*shape[:-1], shape[-1] // 32), np.uint8)
+    number = np.stack([raw & 15, raw >> 4], axis=-1).reshape(shape).view(ml_dtypes.float4_e2m1fn)
+    scale = powers.view(ml_dtypes.float8_e8m0fnu).astype(float)
+    return raw, powers, number.astype(float) * np.repeat(scale, 32, axis=-1)
+
+
+def affine(numbers: Random, kind: str, bits: int, group: int, *shape: int) -> tuple[Any, ...]:
+    """MLX's format of some bits: packed numbers, scales, biases, and the weights."""
+    form = affine_format(bits, group, TYPES[kind])
+    blocks = numbers.integers(0, 256, (*shape[:-1], shape[-1] // group, form.nbytes), np.uint8).view(form.dtype)
+    blocks = blocks[..., 0]
+    for field in ("scale", "bias"):
+        blocks[field] = (numbers.uniform(-2, 2, blocks.shape) / (1 << bits)).astype(TYPES[kind])
+    parts = [np.ascontiguousarray(blocks[field]) for field in (f"bits{bits}", "scale", "bias")]
+    return *parts, form.dequantised(blocks)

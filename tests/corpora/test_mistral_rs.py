@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import Any
 
 import ml_dtypes
@@ -17,15 +16,17 @@ from oracles import (
     NEAR,
     TYPES,
     Random,
+    affine,
     check,
     check_product,
+    four_bits,
     fp8_values,
+    mxfp4,
     sigmoid,
     softmax,
     spread,
     values,
 )
-from ostinato.ops.formats import affine_format
 
 NAMES = {"f32": "float", "f16": "half", "bf16": "bfloat"}
 TYPEDEFS = {"f32": "float", "f16": "half", "bf16": "bfloat16_t"}
@@ -69,17 +70,6 @@ def test_hqq_packed(dev: ost.Device, checkouts: Checkouts, numbers: Random, bits
     geometry: dict[str, Any] = {"threads": (7, 45)} if bits < 8 else {"threads": x.size}
     got = launch(dev, run, x, np.zeros_like(expected), *(x.shape if bits < 8 else (x.size,)), **geometry)
     np.testing.assert_array_equal(got, expected)
-
-
-def four_bits(name: str) -> Any:
-    """The numbers of a format: twelfths, or quantiles of the normal distribution, each half with a step of its own."""
-    if name == "fp4":
-        positive = np.array([0, 1 / 16, 8, 12, 4, 6, 2, 3]) / 12
-        return np.concatenate([positive, -positive])
-    quantile = np.vectorize(NormalDist().inv_cdf)
-    last = 1 - (1 / 32 + 1 / 30) / 2
-    above, below = quantile(np.linspace(last, 0.5, 9)[:-1]), quantile(np.linspace(last, 0.5, 8)[:-1])
-    return np.sort(np.concatenate([above, [0], -below])) / above.max()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("nf4", "f32"), ("nf4", "f16"), ("fp4", "bf16"), ("int8", "f32")])
@@ -136,15 +126,6 @@ def test_f8q8(dev: ost.Device, checkouts: Checkouts, numbers: Random) -> None:
     check(got, raw[:, :1].view(FP8).astype(float) / 448 * raw[:, 1:].view(np.int8).astype(float), "f32")
 
 
-def mxfp4(numbers: Random, *shape: int) -> tuple[Any, Any, Any]:
-    """Numbers of four bits, two in a byte; a power of two for each 32; the weights."""
-    raw = numbers.integers(0, 256, (*shape[:-1], shape[-1] // 2), np.uint8)
-    powers = numbers.integers(120, 132, (*shape[:-1], shape[-1] // 32), np.uint8)
-    number = np.stack([raw & 15, raw >> 4], axis=-1).reshape(shape).view(ml_dtypes.float4_e2m1fn)
-    scale = powers.view(ml_dtypes.float8_e8m0fnu).astype(float)
-    return raw, powers, number.astype(float) * np.repeat(scale, 32, axis=-1)
-
-
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("op", ["vecmat", "matmul"])
 def test_mxfp4_product(dev: ost.Device, checkouts: Checkouts, numbers: Random, op: str, kind: str) -> None:
@@ -179,20 +160,10 @@ def test_mxfp4_experts(dev: ost.Device, checkouts: Checkouts, numbers: Random, o
 class TestAffine:
     """MLX's format: numbers of some bits, with a scale and a bias for each group."""
 
-    def weights(self, numbers: Random, kind: str, bits: int, group: int, *shape: int) -> tuple[Any, ...]:
-        """Packed numbers, scales, biases, and the weights."""
-        form = affine_format(bits, group, TYPES[kind])
-        blocks = numbers.integers(0, 256, (*shape[:-1], shape[-1] // group, form.nbytes), np.uint8).view(form.dtype)
-        blocks = blocks[..., 0]
-        for field in ("scale", "bias"):
-            blocks[field] = (numbers.uniform(-2, 2, blocks.shape) / (1 << bits)).astype(TYPES[kind])
-        parts = [np.ascontiguousarray(blocks[field]) for field in (f"bits{bits}", "scale", "bias")]
-        return *parts, form.dequantised(blocks)
-
     def test_dequantised(
         self, dev: ost.Device, checkouts: Checkouts, numbers: Random, kind: str, bits: int, group: int
     ) -> None:
-        packed, scale, bias, expected = self.weights(numbers, kind, bits, group, 6, 384)
+        packed, scale, bias, expected = affine(numbers, kind, bits, group, 6, 384)
         run = kernel(checkouts, "quantized", f"affine_dequantize_{MLX_NAMES[kind]}_gs_{group}_b_{bits}")
         out = np.zeros(expected.shape, TYPES[kind])
         each = {3: 8, 6: 4}.get(bits, 8 // bits)
@@ -202,7 +173,7 @@ class TestAffine:
     def test_embedding(
         self, dev: ost.Device, checkouts: Checkouts, numbers: Random, kind: str, bits: int, group: int
     ) -> None:
-        packed, scale, bias, weights = self.weights(numbers, kind, bits, group, 19, 384)
+        packed, scale, bias, weights = affine(numbers, kind, bits, group, 19, 384)
         ids = numbers.integers(0, 19, 7).astype(np.uint32)
         run = kernel(checkouts, "quantized", f"affine_embedding_{MLX_NAMES[kind]}_gs_{group}_b_{bits}")
         out, threads = np.zeros((7, 384), TYPES[kind]), 7 * 384 // {3: 8, 6: 4}.get(bits, 8 // bits)
@@ -215,20 +186,19 @@ class TestAffine:
     ) -> None:
         """With few vectors or many; the fast kernel takes whole tiles only."""
         m, (n, k) = 37 if op == "qmm_t" else 3, (40, 1024) if op == "qmv_fast" else (45, 640)
-        packed, scale, bias, weights = self.weights(numbers, kind, bits, group, n, k)
+        packed, scale, bias, weights = affine(numbers, kind, bits, group, n, k)
         x = values(numbers, (m, k), kind)
         tail = "_alN_false_batch_0" if op == "qmm_t" else "_batch_0"
         run = kernel(checkouts, "quantized", f"{op}_{MLX_NAMES[kind]}_gs_{group}_b_{bits}{tail}")
-        rows, unused = (m,) if op == "qmm_t" else (), [np.zeros(1, t) for t in LAYOUT]
+        rows, unused = (
+            (m,) if op == "qmm_t" else (),
+            [np.zeros(1, t) for t in (np.int32, np.int32, np.int64, np.int32, np.int32, *3 * [np.int64])],
+        )
         grid: dict[str, Any] = {"groups": (-(-n // 8), m, 1), "group_size": (32, 2, 1)}
         if op == "qmm_t":
             grid = {"groups": (-(-n // 32), -(-m // 32), 1), "group_size": (32, 2, 2)}
         got = launch(dev, run, packed, scale, bias, x, np.zeros((m, n), x.dtype), k, n, *rows, *unused, **grid)
         check_product(got, x, weights, NEAR[kind] / 4)
-
-
-LAYOUT = (np.int32, np.int32, np.int64, np.int32, np.int32, np.int64, np.int64, np.int64)
-"""Of batches, in arguments that the kernels of single products do not look at."""
 
 
 # --- elements and rows ----------------------------------------------------------------------------------------------
