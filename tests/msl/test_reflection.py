@@ -504,6 +504,7 @@ def test_a_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
         ("constant int N = 2; struct S { uchar a[N + 1], b; long c = 3; };", [("a", 0), ("b", 3), ("c", 8)]),
         ("struct S { S() : a(1), b{2} {} int a; int get() const { return a; } static int f(); int b; };",
          [("a", 0), ("b", 4)]),
+        ('extern "C" struct S { uchar a; float b; };', [("a", 0), ("b", 4)]),
         ("struct I { uchar x; }; struct S { I i[3]; enum E { one }; float2x3 m; };", [("i", 0), ("m", 16)]),
         ("struct S { uint a : 3; };", None),
         ("struct S { union { int a; float b; }; };", None),

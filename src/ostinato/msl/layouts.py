@@ -103,7 +103,7 @@ class StructLayouts:
                 opening += 1
             if texts[opening] != "{":
                 continue
-            plain = index == 0 or texts[index - 1] in (";", "}", "{", "typedef", ":", "const")
+            plain = index == 0 or texts[index - 1] in (";", "}", "{", "typedef", ":", "const", '"C"')
             after = match[opening] + 1
             names = [texts[index + 1]] if named else []
             if tokens[after].kind == IDENTIFIER and texts[after + 1] == ";":
