@@ -233,9 +233,10 @@ def test_what_lanes_do_when_they_leave_a_loop_they_do_in_its_iteration(
     device = dev if way == "vector" else fibers
     library, keys = device.library(source), np.random.default_rng(1).integers(0, 4, 32).astype(np.uint32)
     for number, name in enumerate(EXITS):
-        out = device.zeros(32, np.uint32)
+        kernel, out = library[f"k{number}"], device.zeros(32, np.uint32)
+        assert kernel.execution.way == way, name
         encoder = device.command_encoder()
-        encoder.dispatch(library[f"k{number}"], device.array(keys), out, threads=32, group_size=32)
+        encoder.dispatch(kernel, device.array(keys), out, threads=32, group_size=32)
         encoder.commit_and_wait()
         np.testing.assert_array_equal(out.numpy(), np.bincount(keys)[keys], err_msg=f"{name} as {way}")
         assert library[f"k{number}"].execution.way == way

@@ -63,7 +63,7 @@ def keep_exits_inside(
 def _type(syntax: Syntax, function: Function) -> str | None:
     """What a function returns; "" for nothing, None if that is not written out."""
     words: list[str] = []
-    index = max([function.start, *(header.end + 1 for header in function.templates)])
+    index = function.templates[-1].end + 1 if function.templates else function.start
     while index < function.name_at:
         text = syntax.texts[index]
         if text in _UNKNOWN_TYPES or function.special:
