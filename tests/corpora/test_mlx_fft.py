@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlx_kernels import kernel
 
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
+from mlx_kernels import kernel
 
 Array = np.ndarray[Any, Any]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlx_kernels import DTYPES, close, kernel, strides_of
 
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
+from mlx_kernels import DTYPES, close, kernel, strides_of
 
 Array = np.ndarray[Any, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from mlx_kernels import DTYPES, close, kernel, shape_of, strides_of
 
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
+from mlx_kernels import DTYPES, close, kernel, shape_of, strides_of
 
 Array = np.ndarray[Any, Any]
 

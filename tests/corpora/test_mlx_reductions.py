@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlx_kernels import DTYPES, kernel, shape_of, strides_of
 
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
+from mlx_kernels import DTYPES, kernel, shape_of, strides_of
 
 Array = np.ndarray[Any, Any]
 
