@@ -1,9 +1,10 @@
-"""Kernels with simdgroup functions on the CPU, beside the same work without them, as fibers, and on PoCL.
+"""Kernels with simdgroup functions on the CPU, beside the same work without them, without a clang, and on PoCL.
 
 An RMS norm of 1,024 rows of 4,096, a 4,096 x 4,096 matrix-vector product, and products of 512 x 512 matrices through
 simdgroup matrices, in half and in float. Results are checked against NumPy before anything is timed. All contenders
-of a table take turns in one process. "fibers" is the same kernel as it runs where there is no clang; PoCL runs the
-versions with barriers. The peak is the most that kernels of independent multiply-adds reach in the same run.
+of a table take turns in one process. "no clang" is the same kernel as it runs where there is none: split at its
+barriers, or as fibers. PoCL runs the versions with barriers. The peak is the most that kernels of independent
+multiply-adds reach in the same run.
 
     python bench/simdgroups.py [--json] [--quick] [--rounds N]
 """
@@ -222,19 +223,22 @@ def main() -> None:
     device, opencl = Device(), pocl()
     library, products, peaks = (device.library(source) for source in (REDUCTIONS, PRODUCT, PEAK))
     with without_clang():
-        fibers, fiber_products = device.library(REDUCTIONS), device.library(PRODUCT)
+        plainer, plainer_products = device.library(REDUCTIONS), device.library(PRODUCT)
 
     grid = {"groups": rows, "group_size": 256}
     norms = {
         "barriers": device.contender(library, "rms_norm_barriers", [x], x.size, width, **grid),
+        "barriers, no clang": device.contender(plainer, "rms_norm_barriers", [x], x.size, width, **grid),
         "simd_sum": device.contender(library, "rms_norm_simd", [x], x.size, width, **grid),
-        "simd_sum, fibers": device.contender(fibers, "rms_norm_simd", [x], x.size, width, **grid),
+        "simd_sum, no clang": device.contender(plainer, "rms_norm_simd", [x], x.size, width, **grid),
     }
+    lanes, pairs = {"groups": width, "group_size": 32}, {"groups": width, "group_size": 64}
     vectors = {
         "plain": device.contender(library, "matvec_plain", [m, v], width, width, threads=width, group_size=64),
-        "barriers": device.contender(library, "matvec_barriers", [m, v], width, width, groups=width, group_size=64),
-        "simd_sum": device.contender(library, "matvec_simd", [m, v], width, width, groups=width, group_size=32),
-        "simd_sum, fibers": device.contender(fibers, "matvec_simd", [m, v], width, width, groups=width, group_size=32),
+        "barriers": device.contender(library, "matvec_barriers", [m, v], width, width, **pairs),
+        "barriers, no clang": device.contender(plainer, "matvec_barriers", [m, v], width, width, **pairs),
+        "simd_sum": device.contender(library, "matvec_simd", [m, v], width, width, **lanes),
+        "simd_sum, no clang": device.contender(plainer, "matvec_simd", [m, v], width, width, **lanes),
     }
     if opencl is not None:
         norms["PoCL, barriers"] = opencl("rms_norm", [x], x.size, width, rows * 256, 256)
@@ -250,7 +254,7 @@ def main() -> None:
         name = np.dtype(dtype).name
         a, b = (generator.standard_normal((side, side), dtype=np.float32).astype(dtype) for _ in range(2))
         expected = a.astype(np.float64) @ b.astype(np.float64)
-        for label, source in ((name, products), (f"{name}, fibers", fiber_products)):
+        for label, source in ((name, products), (f"{name}, no clang", plainer_products)):
             one = device.contender(source, f"product_{name}", [a, b], side * side, side, **tiles)
             np.testing.assert_allclose(one.run().reshape(side, side), expected, rtol=1e-4, atol=1e-3)
             contenders[label] = one
