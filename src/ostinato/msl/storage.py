@@ -148,10 +148,14 @@ def _names_defined(syntax: Syntax, definition: _Definition) -> Iterator[str]:
             yield syntax.texts[begin]
 
 
-def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, tuple[int, int]]:
-    """Names of constants and types defined inside the body, with the tokens of their declarations."""
+def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, list[tuple[int, int]]]:
+    """Names of constants and types defined inside the body, with the tokens of their declarations, in order."""
     texts = syntax.texts
-    definitions: dict[str, tuple[int, int]] = {}
+    definitions: dict[str, list[tuple[int, int]]] = {}
+
+    def defined(name: str, begin: int, end: int) -> None:
+        definitions.setdefault(name, []).append((begin, end))
+
     for index in range(body[0] + 1, body[1]):
         if texts[index - 1] not in ("{", "}", ";") or texts[index] not in (
             "constexpr",
@@ -164,34 +168,61 @@ def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, tuple
             if texts[index] in _CLASS_KEYS and texts[index - 1] != "enum":
                 definition = _definition(syntax, index)
                 for name in _names_defined(syntax, definition) if definition is not None else ():
-                    definitions.setdefault(name, (definition.start, definition.end))
+                    defined(name, definition.start, definition.end)
             continue
         closing = syntax.statement_end(index, body[1])
         if texts[index] == "using":
-            definitions.setdefault(texts[index + 1], (index, closing))
+            defined(texts[index + 1], index, closing)
         elif texts[index] == "typedef":
-            definitions.setdefault(texts[closing - 1], (index, closing))
+            defined(texts[closing - 1], index, closing)
         else:
             for begin, end in syntax.split(index, closing):
                 equals = next((at for at in range(begin, end) if texts[at] in ("=", "{")), None)
                 if equals is not None and equals > begin:
-                    definitions.setdefault(texts[equals - 1], (index, closing))
+                    defined(texts[equals - 1], index, closing)
     return definitions
 
 
-def _needed_definitions(syntax: Syntax, function: Function, variables: list[StoredVariable]) -> list[tuple[int, int]]:
-    assert function.body is not None
-    local = _local_definitions(syntax, function.body)
-    needed: set[tuple[int, int]] = set()
-    queue = [part for variable in variables for part in (variable.type, variable.suffix)]
-    while queue:
-        begin, end = queue.pop()
-        for index in range(begin, end):
-            definition = local.get(syntax.texts[index])
-            if definition is not None and definition not in needed and not begin <= definition[0] < end:
-                needed.add(definition)
-                queue.append(definition)
-    return sorted(needed)
+def _block_ends(syntax: Syntax, body: tuple[int, int]) -> dict[int, int]:
+    """For each token of a body, the brace that closes the innermost block around it."""
+    ends: dict[int, int] = {}
+    around = [body[1]]
+    for index in range(body[0] + 1, body[1]):
+        if index == around[-1]:
+            around.pop()
+        ends[index] = around[-1]
+        if syntax.texts[index] == "{":
+            around.append(syntax.match[index])
+    return ends
+
+
+class _Definitions:
+    """What is defined inside of a body, by name and place."""
+
+    def __init__(self, syntax: Syntax, body: tuple[int, int]) -> None:
+        self._syntax = syntax
+        self._local = _local_definitions(syntax, body)
+        self._block_ends = _block_ends(syntax, body) if self._local else {}
+
+    def needed_by(self, variable: StoredVariable) -> list[tuple[int, int]]:
+        """The declarations that a variable's type and size mention, and those that these mention, in order."""
+        needed: set[tuple[int, int]] = set()
+        queue = [variable.type, variable.suffix]
+        while queue:
+            begin, end = queue.pop()
+            for index in range(begin, end):
+                definition = self._visible(index, begin)
+                if definition is not None and definition not in needed:
+                    needed.add(definition)
+                    queue.append(definition)
+        return sorted(needed)
+
+    def _visible(self, index: int, before: int) -> tuple[int, int] | None:
+        """The last definition of the name at a token that stands before another one, in a block around both."""
+        for begin, end in reversed(self._local.get(self._syntax.texts[index], ())):
+            if end <= before < self._block_ends[begin]:
+                return begin, end
+        return None
 
 
 def template_arguments(function: Function) -> str:
@@ -220,18 +251,18 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
         return None
     layout = f"__ost_layout_{number}"
     arguments = template_arguments(function)
-    definitions = "".join(
-        f" {rewriter.inline(begin, end, without='static')};"
-        for begin, end in _needed_definitions(syntax, function, variables)
-    )
+    definitions = _Definitions(syntax, function.body)
     steps: list[str] = []
     replacements: dict[tuple[int, int], list[str]] = {}
     for order, variable in enumerate(variables):
+        needed = " ".join(
+            f"{rewriter.inline(begin, end, without='static')};" for begin, end in definitions.needed_by(variable)
+        )
         definition, type_text = _type_text(syntax, rewriter, variable, f"__ost_unnamed_{number}")
         suffix = rewriter.inline(*variable.suffix)
         name = rewriter.inline(variable.suffix[0] - 1, variable.suffix[0])
         steps.append(
-            f"{{ {definition} typedef {type_text} __ost_t {suffix}; "
+            f"{{ {needed} {definition} typedef {type_text} __ost_t {suffix}; "
             f"__ost_at = __ost::aligned(__ost_at, {variable.alignment}, alignof(__ost_t)); "
             f"if (__ost_n == {order}) return __ost_at; __ost_at += sizeof(__ost_t) + __ost_apart; }}"
         )
@@ -245,7 +276,7 @@ def rewrite_storage(syntax: Syntax, rewriter: Rewriter, function: Function, numb
     rewriter.before(
         function.start,
         f"{header} constexpr uint32_t {layout}(uint32_t __ost_n, uint32_t __ost_apart = 0) "
-        f"{{ uint32_t __ost_at = 0;{definitions} {' '.join(steps)} return __ost_at; }}",
+        f"{{ uint32_t __ost_at = 0; {' '.join(steps)} return __ost_at; }}",
         outermost=True,
     )
     for (start, end), texts in replacements.items():

@@ -63,6 +63,9 @@ REVERSALS = {
     "a struct that loads through its members": "threadgroup float t[64]; Loader<float> l(t, i); l.store(x); BARRIER r = l.load(63 - i);",
     "a declaration in an inner block": "{ threadgroup float t[64]; t[i] = x; BARRIER r = t[63 - i]; }",
     "two inner blocks": "{ threadgroup float t[64]; t[i] = x; BARRIER r = t[63 - i]; } BARRIER { threadgroup float u[64]; u[i] = r; BARRIER r = u[i]; }",
+    "sizes and types of the same name in blocks": "{ constexpr int size = 4; struct Part { float v[size]; }; threadgroup Part p; "
+    "if (i < size) p.v[i] = x; } BARRIER constexpr int size = 64; { using Part = float; threadgroup Part t[size], u[size]; t[i] = x; u[i] = i; "
+    "BARRIER r = t[63 - i] + u[i] - i; }",
     "half": "threadgroup half t[64]; t[i] = half(x); BARRIER r = t[63 - i];",
     "bool and uchar": "threadgroup bool f[64]; threadgroup uchar t[64]; f[i] = i > 5; t[i] = uchar(x); BARRIER r = f[63] ? t[63 - i] : 0;",
     "a simdgroup of it at a time": "threadgroup float t[2][32]; t[i / 32][i % 32] = x; BARRIER r = t[1 - i / 32][31 - i % 32];",
