@@ -280,8 +280,8 @@ def test_lanes_go_on_together_whichever_way_a_loop_goes_on(dev: ost.Device, fibe
         active = (i < LANES % 8) | (i == 0)
         count = int(active.sum())
         within = active & (count % 3 == 1 or i != LANES % 4) & (count % 3 != 0)
-        step = np.where(within, 100 * int(within.sum()), 0) + [1, 10, 0][count % 3]
-        expected["in_a_switch"] += np.where(active, step + 1000, 0)
+        steps = np.where(within, 100 * int(within.sum()), 0) + [1, 10, 0][count % 3]
+        expected["in_a_switch"] += np.where(active, steps + 1000, 0)
     for name, values in expected.items():
         assert library[name].execution.way == way
         out = device.zeros(32, np.uint32)

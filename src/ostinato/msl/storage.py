@@ -167,8 +167,9 @@ def _local_definitions(syntax: Syntax, body: tuple[int, int]) -> dict[str, list[
         ):
             if texts[index] in _CLASS_KEYS and texts[index - 1] != "enum":
                 definition = _definition(syntax, index)
-                for name in _names_defined(syntax, definition) if definition is not None else ():
-                    defined(name, definition.start, definition.end)
+                if definition is not None:
+                    for name in _names_defined(syntax, definition):
+                        defined(name, definition.start, definition.end)
             continue
         closing = syntax.statement_end(index, body[1])
         if texts[index] == "using":
