@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ostinato as ost
@@ -162,6 +163,32 @@ kernel void k(device float *x, uint id [[thread_position_in_grid]]) {{
 }}""")
     assert library["k"].execution.way == "vector"
     assert unrolled == texts
+
+
+@pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")
+def test_functions_that_are_not_to_be_inlined_run_as_vectors_too(dev: ost.Device) -> None:
+    spellings = (
+        "__attribute__((noinline))",
+        "__attribute((unused, __noinline__)) static",
+        "[[clang::noinline]]",
+        "__attribute__((optnone, noinline))",
+        "__attribute__((noduplicate))",
+    )
+    helpers = [
+        f"{spelling} float total_{at}(float x) {{ return simd_sum(x); }}" for at, spelling in enumerate(spellings)
+    ]
+    calls = " + ".join(f"total_{at}(total_{at}(1))" for at in range(len(spellings)))
+    library = dev.library(f"""#include <metal_stdlib>
+using namespace metal;
+{chr(10).join(helpers)}
+kernel void k(device float *x, uint id [[thread_position_in_grid]]) {{ x[id] = {calls}; }}
+""")
+    assert library["k"].execution.way == "vector"
+    x = dev.zeros(32, np.float32)
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["k"], x, threads=32, group_size=32)
+    encoder.commit_and_wait()
+    assert (x.numpy() == 1024 * len(spellings)).all()
 
 
 @pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")

@@ -243,6 +243,55 @@ def test_what_lanes_do_when_they_leave_a_loop_they_do_in_its_iteration(
 
 
 @pytest.mark.parametrize("way", ["vector", "fibers"])
+def test_lanes_go_on_together_whichever_way_a_loop_goes_on(dev: ost.Device, fibers: ost.Device, way: str) -> None:
+    arguments = "device uint *out, uint l [[thread_index_in_threadgroup]]"
+    device = dev if way == "vector" else fibers
+    library = device.library(f"""#include <metal_stdlib>
+        using namespace metal;
+        kernel void two_ways({arguments}) {{
+            uint v = 0;
+            for (uint i = 0;; ++i) {{
+                if (i > l % 8) break;
+                const uint active = simd_sum(1u);
+                if (active % 5 == 0) {{ v += active; continue; }}
+                v += 100 * simd_max(l & i);
+            }}
+            out[l] = v;
+        }}
+        kernel void in_a_switch({arguments}) {{
+            uint v = 0, i = 0;
+            do {{
+                for (uint k = 0; k < 2; ++k) {{ if (k == l % 2) continue; v += 1000; }}
+                switch (simd_sum(1u) % 3) {{
+                    case 0: v += 1; continue;
+                    case 1: v += 10; break;
+                    default: if (l % 4 == i) continue;
+                }}
+                v += 100 * simd_sum(1u);
+            }} while (++i < l % 8);
+            out[l] = v;
+        }}""")
+    expected = {name: np.zeros(32, np.int64) for name in ("two_ways", "in_a_switch")}
+    for i in range(8):
+        active = i <= LANES % 8
+        count = int(active.sum())
+        step = count if count % 5 == 0 else 100 * int((LANES & i)[active].max())
+        expected["two_ways"] += np.where(active, step, 0)
+        active = (i < LANES % 8) | (i == 0)
+        count = int(active.sum())
+        within = active & (count % 3 == 1 or i != LANES % 4) & (count % 3 != 0)
+        steps = np.where(within, 100 * int(within.sum()), 0) + [1, 10, 0][count % 3]
+        expected["in_a_switch"] += np.where(active, steps + 1000, 0)
+    for name, values in expected.items():
+        assert library[name].execution.way == way
+        out = device.zeros(32, np.uint32)
+        encoder = device.command_encoder()
+        encoder.dispatch(library[name], out, threads=32, group_size=32)
+        encoder.commit_and_wait()
+        np.testing.assert_array_equal(out.numpy(), values, err_msg=name)
+
+
+@pytest.mark.parametrize("way", ["vector", "fibers"])
 def test_a_member_may_be_named_like_a_function_in_which_lanes_meet(
     dev: ost.Device, fibers: ost.Device, way: str
 ) -> None:

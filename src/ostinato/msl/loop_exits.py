@@ -3,7 +3,8 @@
 ``if (x) { sum = simd_sum(1u); break; }``: the lanes that leave a loop do so in their iteration, before the others begin
 the next. To a compiler such a block is no part of the loop, and it would run when all lanes have left. So in loops with
 simdgroup functions or atomics a lane that leaves goes to the end of the body first, where a call that the compiler must
-not move, ``__ost_turn``, keeps the ways of an iteration together.
+not move, ``__ost_turn``, keeps the ways of an iteration together. So does one that continues: of a second way back to
+the beginning a compiler may make a loop of its own, in which lanes run ahead of the others.
 
 What a function returns is kept until behind the loop. Where its type is not written out (`auto`, references), a
 `return` is left as it is; so are loops in `constexpr` functions and lambdas.
@@ -29,6 +30,7 @@ class _Loop:
     body: range
     end: int
     breaks: list[int] = field(default_factory=list)
+    continues: list[int] = field(default_factory=list)
     returns: list[int] = field(default_factory=list)
     around: _Loop | None = None
 
@@ -82,7 +84,9 @@ def _loops(syntax: Syntax, body: range, meets: list[int], type_: str | None) -> 
     """The loops of a body that matter, with their own exits, outer ones first."""
     texts, match = syntax.texts, syntax.match
     loops: list[_Loop] = []
-    breakable: list[tuple[int, _Loop | None]] = []  # the statements around a place that `break` may leave, by their end
+    breakable: list[
+        tuple[int, _Loop | None, str]
+    ] = []  # statements around a place that `break` may leave, by their end
     lambdas: list[int] = []
     conditions: set[int] = set()  # of `do`
     for index in body:
@@ -91,7 +95,7 @@ def _loops(syntax: Syntax, body: range, meets: list[int], type_: str | None) -> 
         while lambdas and lambdas[-1] <= index:
             lambdas.pop()
         text = texts[index]
-        around = next((loop for _, loop in reversed(breakable) if loop is not None), None)
+        around = next((loop for _, loop, _ in reversed(breakable) if loop is not None), None)
         if text in ("for", "while", "do") and index not in conditions:
             first = index + 1 if text == "do" else match[index + 1] + 1
             after = syntax.after_statement(first)
@@ -99,13 +103,17 @@ def _loops(syntax: Syntax, body: range, meets: list[int], type_: str | None) -> 
                 conditions.add(after)
             loop = _Loop(index, range(first, after), syntax.after_statement(index), around=around)
             matters = meets[loop.end] > meets[index] and not lambdas
-            breakable.append((after, loop if matters else None))
+            breakable.append((after, loop if matters else None, text))
             if matters:
                 loops.append(loop)
         elif text == "switch":
-            breakable.append((syntax.after_statement(index), None))
+            breakable.append((syntax.after_statement(index), None, text))
         elif text == "break" and breakable and breakable[-1][1] is not None:
             breakable[-1][1].breaks.append(index)
+        elif text == "continue":
+            inmost = next((loop for _, loop, word in reversed(breakable) if word != "switch"), None)
+            if inmost is not None:
+                inmost.continues.append(index)
         elif text == "return" and type_ is not None and around is not None and not lambdas:
             around.returns.append(index)
         elif text == "{" and texts[index - 1] in (")", "mutable") and _is_lambda(syntax, index):
@@ -127,14 +135,17 @@ def _rewrite(loops: list[_Loop], type_: str | None, syntax: Syntax, rewriter: Re
         for index in loop.breaks:
             rewriter.replace(index, f"{{ {loop.leaving}")
             rewriter.after(index + 1, "}")
+        for index in loop.continues:
+            rewriter.replace(index, f"goto __ost_turn_{loop.begin}")
         for index in loop.returns:
             rewriter.replace(index, f"{{ __ost_kept_{loop.begin}.value =" if type_ else "{")
             rewriter.after(syntax.after_statement(index) - 1, f"{loop.returning} }}")
     for loop in reversed(loops):
         name = loop.begin
         left = loop.breaks or loop in returning
-        rewriter.before(loop.body.start, f"{{ bool __ost_left_{name} = false; {{ " if left else "{ ", outermost=True)
-        turn = f"}} __ost_turn_{name}: __ost_turn(); if (__ost_left_{name}) break; }}" if left else " __ost_turn(); }"
+        rewriter.before(loop.body.start, f"{{ bool __ost_left_{name} = false; {{ " if left else "{ { ", outermost=True)
+        turn = f"__ost_turn_{name}: __ost_turn();" if left or loop.continues else "__ost_turn();"
+        turn = f"}} {turn} if (__ost_left_{name}) break; }}" if left else f"}} {turn} }}"
         rewriter.after(loop.body.stop - 1, turn)
         if loop not in returning:
             continue

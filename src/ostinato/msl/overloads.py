@@ -20,13 +20,12 @@ from ..errors import UnsupportedFeature
 from .declarations import Declarations, Function, Specialisation
 from .reflect import INTEGERS, SCALAR_BYTES
 from .rewriter import Rewriter
-from .syntax import ADDRESS_SPACES, Syntax
+from .syntax import ADDRESS_SPACES, Syntax, ends_type
 
 _PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
 _INTEGER_BYTES = {" ".join(sorted(name.split())): SCALAR_BYTES[dtype] for name, dtype in INTEGERS.items()}
 """By the words of a type in alphabetical order."""
 _QUALIFIERS = ADDRESS_SPACES | {"const"}
-_TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "::", "typename", "struct"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
         name = ""
         brackets = len(words) - words.index("[") if "[" in words else 0
         at = len(words) - brackets - 1
-        if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and words[at - 1] not in _TYPE_WORDS:
+        if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and not ends_type(words[:at], words[at]):
             name = words.pop(at)
         default = (index, end) if index < end else None
         parameters.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words, default))
@@ -264,7 +263,7 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
     longest, parameters = max(group, key=lambda overload: len(overload[1]))
     token = syntax.tokens[longest.name_at]
     position = _telling(group)
-    if position is None or longest.special or any(not parameter.name for parameter in parameters):
+    if position is None or longest.special or any(not each.name and {"(", "["} & {*each.type} for each in parameters):
         lines = ", ".join(str(syntax.tokens[function.name_at].line) for function, _ in group)
         raise UnsupportedFeature(
             f"overloads of {longest.name!r} (lines {lines}) differ only in address space, and the addresses cannot "
@@ -276,8 +275,9 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
     heading = rewriter.inline(longest.start, longest.name_at)
     trailing = rewriter.inline(longest.closing + 1, body)
     tokens = syntax.split(longest.opening + 1, longest.closing)
+    names = [parameter.name or f"__ost_{at}" for at, parameter in enumerate(parameters)]
     probed = parameters[position]
-    address = f"&{probed.name}" if probed.reference else probed.name
+    address = f"&{names[position]}" if probed.reference else names[position]
     place = f"const int __ost_place = __ost::place_of((const void *)({address}));"
     choosing = []
     for count in range(min(_required(others) for _, others in group), len(parameters) + 1):
@@ -285,10 +285,10 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
         if not takers or (len(takers) > 1 and position >= count):
             continue  # no call has so few arguments
         listed = ", ".join(
-            _widest_parameter(rewriter, parameters[at], [others[at] for _, others in takers], tokens[at])
+            _widest_parameter(rewriter, parameters[at], names[at], [others[at] for _, others in takers], tokens[at])
             for at in range(count)
         )
-        passed = ", ".join(parameter.name for parameter in parameters[:count])
+        passed = ", ".join(names[:count])
         # Highest place first: the last is for what lies nowhere else.
         takers.sort(key=lambda overload: -_place(overload[1][position]))
         calls = [f"return {_tagged(function, others[position])}({passed});" for function, others in takers]
@@ -316,11 +316,16 @@ def _tagged(function: Function, told_by: FormalParameter) -> str:
 
 
 def _widest_parameter(
-    rewriter: Rewriter, parameter: FormalParameter, alternatives: list[FormalParameter], tokens: tuple[int, int]
+    rewriter: Rewriter,
+    parameter: FormalParameter,
+    name: str,
+    alternatives: list[FormalParameter],
+    tokens: tuple[int, int],
 ) -> str:
-    """A parameter of which every overload can take the value, without a default."""
+    """A parameter ``name`` of which every overload can take the value, without a default."""
     widest = max(alternatives, key=lambda other: other.integer_bytes)
     if widest.integer_bytes != parameter.integer_bytes:
-        return f"{widest.type} {parameter.name}"
+        return f"{widest.type} {name}"
     begin, end = tokens
-    return rewriter.inline(begin, parameter.default[0] if parameter.default else end)
+    declared = rewriter.inline(begin, parameter.default[0] if parameter.default else end)
+    return declared if parameter.name else f"{declared} {name}"

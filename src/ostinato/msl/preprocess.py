@@ -57,6 +57,7 @@ PREDEFINED = {
     "__STDC_HOSTED__": "0",
     "NDEBUG": "1",
     "__OSTINATO__": "1",
+    "__attribute": "__attribute__",
 }
 
 _HEADER_OF_METAL = re.compile(

@@ -20,6 +20,7 @@ from .translate import Dialect, Translator
 # The lane pass works on one function, so everything that a kernel calls is inlined.
 _INLINE = "#pragma clang attribute push(__attribute__((always_inline)), apply_to = function)\n"
 _INLINE_END = "#pragma clang attribute pop\n"
+_AGAINST_INLINING = frozenset({"noinline", "optnone", "noduplicate"})
 _FIRST = f'#define __OST_VECTOR 1\n#include "fiber.h"\n#include "ostinato/division_cpu.h"\n{_INLINE}'
 _INCLUDES = '#include "ostinato/metal_cpu.h"\n#include "ostinato/entry_cpu.h"\n'
 
@@ -41,11 +42,21 @@ def _mark_calls(
     keep_exits_inside(syntax, declarations, convergence.names | convergence.atomic, rewriter, skipped)
 
 
+def _rewrite_types(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
+    """The types of other CPU targets, and no `noinline`, with which clang would leave a function as it is."""
+    add_bfloat_overloads(syntax, declarations, rewriter)
+    for index, text in enumerate(syntax.texts):
+        if text == "__attribute__":
+            for at in range(index + 3, syntax.match[index + 1]):
+                if syntax.texts[at].strip("_") in _AGAINST_INLINING:
+                    rewriter.replace(at, "unused")
+
+
 _DIALECT = Dialect(
     kernel_parameters="__ost::Worker *__ost_w",
     arena="__ost_w->arena",
     enter_namesake="",
-    rewrite_types=add_bfloat_overloads,
+    rewrite_types=_rewrite_types,
     mark_sites=_mark_calls,
 )
 

@@ -32,6 +32,9 @@ _BEFORE_TYPES = ADDRESS_SPACES | frozenset(
     """const constexpr volatile static inline typename using namespace struct class union enum public private protected
     friend new""".split()
 )
+_QUALIFIERS = ADDRESS_SPACES | {"const", "volatile"}
+_TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "char", "short", "int", "long"})
+"""Words that are never a parameter's name, and after which one may stand."""
 _AFTER_DECLARED = frozenset("; , ) = [ { : >".split())
 _AFTER_ANOTHER_DECLARED = frozenset("; = [".split())
 
@@ -280,8 +283,13 @@ class Syntax:
                     break
                 if texts[index - 1] == ">":
                     index = self.angle_start(index - 1)
+                bracket = index
                 while index > 0 and texts[index - 1] in (")", "]"):
                     index = match[index - 1]
+                if index < bracket and texts[index - 1] == ">":  # a call with template arguments, `f<T>(x).member`
+                    opening = self.angle_start(index - 1)
+                    if self.angle_end(opening, in_expression=True) == index - 1:
+                        index = opening
                 if index > 0 and (tokens[index - 1].kind == IDENTIFIER and texts[index - 1] not in BEFORE_EXPRESSIONS):
                     index -= 1
                 elif before == "::":
@@ -309,6 +317,13 @@ class Syntax:
             elif text in (";", "{", "}"):
                 waiting.clear()
         return opening
+
+
+def ends_type(earlier: Sequence[str], word: str) -> bool:
+    """Whether the last word of a parameter, behind ``earlier``, belongs to its type (`const uint`) and is no name."""
+    if word in _TYPE_WORDS or (earlier and earlier[-1] in ("::", "typename", "struct")):
+        return True
+    return all(text in _QUALIFIERS for text in earlier)
 
 
 def text_of(tokens: Sequence[Token]) -> str:

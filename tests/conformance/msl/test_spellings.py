@@ -1,5 +1,5 @@
 """Spellings that compilers of plain C++ do not all take: literals with a type in brackets, names from the root of all
-namespaces, and enumerations beside integers."""
+namespaces, and enumerations beside integers. Spellings of parameters that are easily misread."""
 
 from __future__ import annotations
 
@@ -45,6 +45,21 @@ kernel void enumerated(device float *out, constant int &two [[buffer(1)]]) {{
   out[5] = h == Multiply; out[6] = Last > b; out[7] = b == Multiply; out[8] = float(five) >= mode; out[9] = mode == five;
   out[10] = (five & Multiply) + (two | Narrow) + two * Multiply + (mode - 1);
 }}
+
+kernel void parameters(device float *const out, constant int const &two [[buffer(1)]],
+                       unsigned id [[thread_position_in_grid]], ushort const at [[thread_index_in_threadgroup]],
+                       ::metal::uint const n [[threads_per_grid]], unsigned short volatile lane [[thread_index_in_simdgroup]]) {{
+  out[0] = id + two; out[1] = at + lane + n;
+}}
+
+int space(device const float *, unsigned) {{ return 1; }}
+int space(threadgroup float const *, unsigned n) {{ return 2 + n; }}
+template <typename T> int third(thread T *, uint const n, unsigned const) {{ return 3 * n; }}
+template <typename T> int third(device T *, uint const n, unsigned const m) {{ return 4 * n + m; }}
+kernel void overloads(device float *out, constant int &two [[buffer(1)]]) {{
+  threadgroup float shared[4]; float own[4]; own[0] = two;
+  out[0] = space(out, two); out[1] = space(shared, two); out[2] = third(own, two, 1); out[3] = third(out, two, 1);
+}}
 """
 
 
@@ -58,7 +73,16 @@ ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("literals", LITERALS), ("rooted", ROOTED), ("enumerated", ENUMERATED)])
+EXPECTED = {
+    "literals": LITERALS,
+    "rooted": ROOTED,
+    "enumerated": ENUMERATED,
+    "parameters": [2, 1],
+    "overloads": [1, 4, 6, 9],
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), EXPECTED.items())
 def test_a_spelling_has_its_meaning(dev: ost.Device, library: ost.Library, name: str, expected: list[float]) -> None:
     got = launch(dev, library[name], np.zeros(len(expected), np.float32), np.int32(2))
     assert got.tolist() == expected

@@ -37,6 +37,17 @@ REVERSALS = {
     "a size from a constexpr function": "threadgroup float t[squared(8)]; t[i] = x; BARRIER r = t[63 - i];",
     "a local type": "using Row = float4; typedef float2 Pair; threadgroup Row t[16]; threadgroup Pair u[1]; u[0].x = 0; "
     "t[i / 4][i % 4] = x; BARRIER r = t[15 - i / 4][3 - i % 4];",
+    "a size from global constants of any name": "threadgroup float t[at * apart]; t[i] = x; BARRIER r = t[at * apart - 1 - i];",
+    "a size from a local enum": "enum { rows = 4, columns = 16 }; threadgroup float t[rows][columns]; t[i / 16][i % 16] = x; BARRIER "
+    "r = t[3 - i / 16][15 - i % 16];",
+    "a local struct": "constexpr int count = 64; struct Local { float values[count]; float scale; }; threadgroup Local t; t.values[i] = x; "
+    "if (i == 0) t.scale = 1; BARRIER r = t.values[63 - i] * t.scale;",
+    "a struct that the declaration defines": "threadgroup struct Here { float values[32]; } a, b[1]; threadgroup Here c; "
+    "if (i < 32) a.values[i] = x; else b[0].values[i - 32] = x; BARRIER if (i == 0) c = b[0]; BARRIER "
+    "r = i < 32 ? c.values[31 - i] : a.values[63 - i];",
+    "a union without a name": "threadgroup union alignas(16) { uint bits[64]; float values[64]; } t; t.bits[i] = as_type<uint>(x); BARRIER "
+    "r = t.values[63 - i];",
+    "a struct named as one": "threadgroup struct Tile t; t.values[i] = x; BARRIER r = t.values[63 - i];",
     "alignas in front": "alignas(64) threadgroup float t[64]; t[i] = x; BARRIER r = t[63 - i] + float(((ulong)&t[0]) % 64);",
     "alignas behind": "threadgroup char c; threadgroup alignas(128) float t[64]; c = 1; t[i] = x; BARRIER r = t[63 - i] + float(((ulong)&t[0]) % 128);",
     "a pointer to it": "threadgroup float t[64]; threadgroup float *p = t; p += i; *p = x; BARRIER r = *(t + 63 - i);",
@@ -52,6 +63,9 @@ REVERSALS = {
     "a struct that loads through its members": "threadgroup float t[64]; Loader<float> l(t, i); l.store(x); BARRIER r = l.load(63 - i);",
     "a declaration in an inner block": "{ threadgroup float t[64]; t[i] = x; BARRIER r = t[63 - i]; }",
     "two inner blocks": "{ threadgroup float t[64]; t[i] = x; BARRIER r = t[63 - i]; } BARRIER { threadgroup float u[64]; u[i] = r; BARRIER r = u[i]; }",
+    "sizes and types of the same name in blocks": "{ constexpr int size = 4; struct Part { float v[size]; }; threadgroup Part p; "
+    "if (i < size) p.v[i] = x; } BARRIER constexpr int size = 64; { using Part = float; threadgroup Part t[size], u[size]; t[i] = x; u[i] = i; "
+    "BARRIER r = t[63 - i] + u[i] - i; }",
     "half": "threadgroup half t[64]; t[i] = half(x); BARRIER r = t[63 - i];",
     "bool and uchar": "threadgroup bool f[64]; threadgroup uchar t[64]; f[i] = i > 5; t[i] = uchar(x); BARRIER r = f[63] ? t[63 - i] : 0;",
     "a simdgroup of it at a time": "threadgroup float t[2][32]; t[i / 32][i % 32] = x; BARRIER r = t[1 - i / 32][31 - i % 32];",
@@ -63,6 +77,7 @@ REVERSALS = {
 
 SOURCE = f"""{HEAD}
 constant constexpr int GROUP = 64;
+constant constexpr int at = 8, apart = 8;
 struct Tile {{ float values[64]; float scale; }};
 struct Cell {{ uchar tag; float value; }};
 template <typename T, int N> struct Box {{ T values[N]; }};

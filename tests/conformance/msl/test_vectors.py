@@ -136,6 +136,12 @@ SWIZZLES: list[tuple[str, list[float]]] = [
     ("r.xy = select(a.xy, b.xy, a.xy > 1); r.zw = mix(a.xy, b.xy, float2(0.5))", [1, 20, 5.5, 11]),
     ("r.xy = max(a.xy, b.yx * 0.1f); r.zw = min(a.zw, 3.0f)", [2, 2, 3, 3]),
     ("r = float4(length(a.xy * a.xy), length_squared(a.xy), any(a.xy > 1), all(a.xy > 1))", [17**0.5, 5, 1, 0]),
+    ("r.xyz = as_type<float4>(int4(as_type<uint4>(a))).zyx", [3, 2, 1, 0]),
+    (
+        "r.xy = 2 * min(same<float4>(b).yx, ::metal::as_type<float4>(b).yz); r.z = vec<float, 4>(s).xy[1]",
+        [40, 20, 2, 0],
+    ),
+    ("r.xy = s < 3 && s > (a).yx[1] ? static_cast<float4>(a).wz : a.xy", [4, 3, 0, 0]),
     ("r.xy = float2(int2(a.xy) + int2(b.yx)); r.zw = as_type<float2>(as_type<uint2>(a.zw))", [21, 12, 3, 4]),
 ]
 
