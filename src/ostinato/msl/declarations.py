@@ -201,7 +201,7 @@ class _Parser:
                 return self.instantiation(start, index + 1, end, scope)
         if texts[index] in ("using", "typedef"):
             return self.alias(index, end, templates)
-        if texts[index] in ("static_assert", "friend"):
+        if texts[index] == "static_assert" or (texts[index] == "friend" and not self._has_body(index, end)):
             return self.syntax.statement_end(index, end) + 1
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
@@ -212,6 +212,13 @@ class _Parser:
             if after is not None:
                 return after
         return self.general(start, index, end, scope, in_struct, templates)
+
+    def _has_body(self, index: int, end: int) -> bool:
+        """Whether the declaration at ``index`` has braces before its ``;``."""
+        while index < end and self.texts[index] not in ("{", ";"):
+            index = self.syntax.match[index] if self.texts[index] in ("(", "[") else index
+            index += 1
+        return index < end and self.texts[index] == "{"
 
     def template_header(self, start: int, closing: int) -> TemplateHeader:
         parameters = []
