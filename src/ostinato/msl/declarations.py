@@ -109,6 +109,14 @@ class TypeName:
     specialised: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Enumerator:
+    """A name of an enum at namespace scope: its value is that of the tokens (0 if there are none) and ``more``."""
+
+    tokens: tuple[Token, ...]
+    more: int
+
+
 @dataclass(slots=True)
 class Declarations:
     """Everything a source declares, in source order."""
@@ -121,6 +129,8 @@ class Declarations:
     own_structs: set[str] = field(default_factory=set)
     """Those that the source declares itself; it may also specialise class templates of Metal."""
     types: list[TypeName] = field(default_factory=list)
+    enumerators: dict[str, Enumerator | None] = field(default_factory=dict)
+    """By every way to qualify the name, such as ``Enum::name``; None if two enums have it."""
     specialisations: list[Specialisation] = field(default_factory=list)
     linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Each ``extern "C"`` around definitions by its position: the tokens that it consists of."""
@@ -199,6 +209,8 @@ class _Parser:
                     raise fail("a template without a declaration", self.tokens[start])
             else:
                 return self.instantiation(start, index + 1, end, scope)
+        if texts[index + (texts[index] == "typedef")] == "enum" and not in_struct:
+            self.enumerators(index + (texts[index] == "typedef"), self.syntax.statement_end(index, end), scope)
         if texts[index] in ("using", "typedef"):
             return self.alias(index, end, templates)
         if texts[index] == "static_assert" or (texts[index] == "friend" and not self._has_body(index, end)):
@@ -253,6 +265,31 @@ class _Parser:
             if self.texts[index + 1] in ("struct", "class", "union"):
                 self.declarations.structs.add(self.texts[closing - 1])
         return closing + 1
+
+    def enumerators(self, index: int, closing: int, scope: tuple[str, ...]) -> None:
+        """Notes the enumerators of the ``enum`` at ``index``, if it has a body."""
+        texts, known = self.texts, self.declarations.enumerators
+        opening = next((at for at in range(index, closing) if texts[at] == "{"), None)
+        if opening is None:
+            return
+        scoped = texts[index + 1] in ("class", "struct")
+        title_at = index + 1 + scoped
+        titled = (*scope, texts[title_at]) if self.tokens[title_at].kind == IDENTIFIER else scope
+        paths = {titled[at:] for at in range(len(titled) + (not scoped))}
+        if not scoped:
+            paths |= {scope[at:] for at in range(len(scope))}
+        latest = Enumerator((), -1)
+        for begin, end in self.syntax.split(opening + 1, self.syntax.match[opening]):
+            if begin == end:  # behind the last comma
+                continue
+            equals = next((at for at in range(begin, end) if texts[at] == "="), None)
+            if equals is None:
+                latest = Enumerator(latest.tokens, latest.more + 1)
+            else:
+                latest = Enumerator(tuple(self.tokens[equals + 1 : end]), 0)
+            for path in paths:
+                name = "::".join((*path, texts[begin]))
+                known[name] = None if name in known else latest
 
     def _refuse_declarators(self, index: int, closing: int, in_struct: bool) -> None:
         """``struct S {…} name;`` outside all functions would be a variable that all threads share."""

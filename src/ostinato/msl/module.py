@@ -28,7 +28,7 @@ from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
-from .declarations import Declarations, parse_declarations, without_instantiations
+from .declarations import Declarations, Variable, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
@@ -309,7 +309,7 @@ class Module:
     def _constant_value(
         self, given: Mapping[str, Value], defined: Collection[str] | None = None
     ) -> Callable[[str], Value]:
-        """A lookup of names in constant expressions: function constants first, then initialised globals."""
+        """A lookup of names in constant expressions: function constants, then initialised globals and enumerators."""
         defined = given.keys() if defined is None else defined
         visiting: set[str] = set()
         known: dict[str, Value] = {}
@@ -327,16 +327,21 @@ class Module:
                 return known[name]
             if name in unknown:
                 raise unknown[name]
-            variable = self._initialised.get(name)
-            if variable is None or variable.initialiser is None or name in visiting or len(visiting) > 100:
+            variable = self._initialised.get(name.rpartition("::")[2])
+            if variable is not None and "::" in name and not _is_named(variable, name):
+                variable = None
+            enumerator = self._declarations.enumerators.get(name)
+            if (variable is None) == (enumerator is None) or name in visiting or len(visiting) > 100:
                 raise NotConstant(f"{name!r} has no constant value")
-            begin, end = variable.initialiser
-            inside = self._tokens[begin + 1 : end]
-            if self._tokens[begin].text == "{":
-                inside = inside[:-1]
             visiting.add(name)
             try:
-                known[name] = evaluate(inside, lookup, call)
+                if enumerator is not None:
+                    first = evaluate(enumerator.tokens, lookup, call) if enumerator.tokens else 0
+                    known[name] = whole(first) + enumerator.more
+                elif variable is not None and variable.initialiser is not None:
+                    begin, end = variable.initialiser
+                    braced = self._tokens[begin].text == "{"
+                    known[name] = evaluate(self._tokens[begin + 1 : end - braced], lookup, call)
                 return known[name]
             except NotConstant as error:
                 unknown[name] = error
@@ -540,6 +545,12 @@ class Module:
 
 def _key_of(constants: Mapping[int | str, object] | None) -> str:
     return repr(sorted((str(key), repr(value)) for key, value in (constants or {}).items()))
+
+
+def _is_named(variable: Variable, name: str) -> bool:
+    """Whether a qualified name is that of a variable outside of classes."""
+    path = (*variable.scope, variable.name)
+    return not variable.in_struct and path[-name.count("::") - 1 :] == tuple(name.split("::"))
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:
