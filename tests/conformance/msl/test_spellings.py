@@ -1,5 +1,5 @@
 """Spellings that compilers of plain C++ do not all take: literals with a type in brackets, names from the root of all
-namespaces, and enumerations beside integers."""
+namespaces, enumerations beside integers, and what headers shared with a host program use."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ kernel void enumerated(device float *out, constant int &two [[buffer(1)]]) {{
   out[5] = h == Multiply; out[6] = Last > b; out[7] = b == Multiply; out[8] = float(five) >= mode; out[9] = mode == five;
   out[10] = (five & Multiply) + (two | Narrow) + two * Multiply + (mode - 1);
 }}
+
+#define NS_ENUM(type, name) enum name : type name; enum name : type
+typedef metal::int32_t Backing;
+typedef NS_ENUM(Backing, Slot) {{ SlotOut, SlotTwo }};
+typedef enum class Side : uchar Side; enum class Side : uchar {{ Left = 3 }};
+struct Header {{ uchar tag; float4 body; }};
+kernel void shared(device float *out [[buffer(SlotOut)]], constant int &two [[buffer(SlotTwo)]]) {{
+  Slot slot = Slot(two / 2); out[0] = slot == SlotTwo; out[1] = int(Side::Left) + sizeof(Side) + sizeof(Slot);
+  out[2] = offsetof(Header, body) * two;
+}}
 """
 
 
@@ -56,9 +66,11 @@ def library(dev: ost.Device) -> ost.Library:
 LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4, 5]
 ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
+SHARED = [1, 3 + 1 + 4, 32]
+SPELLINGS = [("literals", LITERALS), ("rooted", ROOTED), ("enumerated", ENUMERATED), ("shared", SHARED)]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("literals", LITERALS), ("rooted", ROOTED), ("enumerated", ENUMERATED)])
+@pytest.mark.parametrize(("name", "expected"), SPELLINGS)
 def test_a_spelling_has_its_meaning(dev: ost.Device, library: ost.Library, name: str, expected: list[float]) -> None:
     got = launch(dev, library[name], np.zeros(len(expected), np.float32), np.int32(2))
     assert got.tolist() == expected
