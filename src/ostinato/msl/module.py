@@ -47,7 +47,7 @@ from .simdgroup_target import translate_for_simdgroups
 from .single_text import single_text
 from .source_map import TRANSLATION, SourceMap, placed, placed_by_reading, take_marks
 from .syntax import Syntax, text_of
-from .target import Execution, Source, TargetText
+from .target import CPP17, Execution, Source, TargetText
 from .tokens import Token, fail
 from .translate import asked_constant, constant_text, swizzle_macros
 from .unsupported import without_unsupported
@@ -86,6 +86,8 @@ class Translation:
     """The names that each kernel may use, where lines are counted."""
     counters: int = 0
     """The counters of each kernel, without that of its threads."""
+    standard: str = CPP17
+    """The version of C++ of the text."""
 
     @property
     def text(self) -> str:
@@ -530,8 +532,8 @@ class Module:
         lines = self._counted_lines(made.counters, surviving(program) if counted else ())
         names = {each.name: self._mentions.reached_from(each) for each in instances} if counted else {}
         signatures = self._signatures(instances, given)
-        counting = (lines, names, len(made.counters))
-        return Translation(target, head, program, signatures, made.executions, source_map, log_sites, *counting)
+        rest = (lines, names, len(made.counters), made.standard)
+        return Translation(target, head, program, signatures, made.executions, source_map, log_sites, *rest)
 
     def _counted_lines(self, counters: Sequence[Counter], kept: Collection[int]) -> tuple[CountedLine, ...]:
         lines = []
