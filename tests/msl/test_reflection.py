@@ -442,6 +442,25 @@ def test_broken_declarations_get_a_clear_message(source: str, message: str) -> N
     assert caught.value.line == 3
 
 
+@pytest.mark.parametrize("after", ["", "constant int last = 1;"])
+@pytest.mark.parametrize(
+    ("declaration", "line"),
+    [
+        ("struct S { int a; }", 4),
+        ("enum E { a }", None),
+        ("typedef struct { int a; } S", None),
+        ("using A = int", None),
+        ("constant int n = 1", None),
+        ("float f(float x)", 4),
+        ("namespace n { struct S { int a; } }", 3),
+    ],
+)
+def test_a_missing_semicolon_is_placed_where_it_is_missing(declaration: str, line: int | None, after: str) -> None:
+    with pytest.raises(KernelCompileError, match="';'") as caught:
+        parse(f"{HEAD}{declaration}\nkernel void k(device float *x) {{ x[0] = 1; }}\n{after}")
+    assert caught.value.line == (line or (4 if after else 3))
+
+
 def test_errors_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.metal"
     path.write_text("\nkernel void k(float x) {}")

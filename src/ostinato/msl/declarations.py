@@ -16,6 +16,7 @@ from .unwinding import Steps, unwound
 _NOT_A_DECLARATOR = frozenset(
     {"__attribute__", "alignas", "decltype", "noexcept", "sizeof", "return", "if", "for", "while", "switch"}
 )
+_AFTER_DECLARATORS = frozenset((";", ",", "=", "[", "{"))
 
 
 @dataclass(slots=True)
@@ -253,6 +254,7 @@ class _Parser:
 
     def alias(self, index: int, end: int, templates: list[TemplateHeader]) -> int:
         closing = self.syntax.statement_end(index, end)
+        self._refuse_kernel_inside(index, closing)
         if self.texts[index] == "using" and self.texts[index + 1] != "namespace":
             equals = next((i for i in range(index, closing) if self.texts[i] == "="), None)
             if equals is not None:
@@ -291,6 +293,12 @@ class _Parser:
                 name = "::".join((*path, texts[begin]))
                 known[name] = None if name in known else latest
 
+    def _refuse_kernel_inside(self, begin: int, end: int) -> None:
+        """The declaration of a kernel cannot be a part of another: that one was not ended."""
+        kernel_at = next((at for at in range(begin, end) if self.texts[at] == "kernel"), None)
+        if kernel_at is not None:
+            raise fail("a ';' is missing before this", self.tokens[kernel_at])
+
     def _refuse_declarators(self, index: int, closing: int, in_struct: bool) -> None:
         """``struct S {…} name;`` outside all functions would be a variable that all threads share."""
         body = next((at for at in range(index, closing) if self.texts[at] == "{"), None)
@@ -298,6 +306,8 @@ class _Parser:
             return
         after = self.syntax.match[body] + 1
         if after < closing and not self.syntax.is_attribute(after) and self.texts[after] != "__attribute__":
+            if self.texts[after] != "*" and self.texts[after + 1] not in _AFTER_DECLARATORS:
+                raise fail("a ';' is missing at the end of the type before this", self.tokens[after])
             raise fail(
                 f"{self.texts[after]!r} is a variable outside all functions; declare the type alone", self.tokens[after]
             )
@@ -486,6 +496,7 @@ class _Parser:
         attributes: list[Attribute],
     ) -> int:
         closing = self.syntax.statement_end(position, end)
+        self._refuse_kernel_inside(position, closing)
         trailing = position
         while trailing < closing and self.texts[trailing] not in ("=", "{"):
             if self.syntax.is_attribute(trailing):
@@ -521,6 +532,7 @@ class _Parser:
             elif texts[position] == "(":
                 position = match[position]
             position += 1
+        self._refuse_kernel_inside(closing, position)
         if position < end and texts[position] == ":":
             position += 1
             while position < end:
