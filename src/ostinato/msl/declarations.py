@@ -277,9 +277,10 @@ class _Parser:
         scoped = texts[index + 1] in ("class", "struct")
         title_at = index + 1 + scoped
         titled = (*scope, texts[title_at]) if self.tokens[title_at].kind == IDENTIFIER else scope
-        paths = {titled[at:] for at in range(len(titled) + (not scoped))}
+        # Names are looked up as they are written, so each has an entry for every way to qualify it.
+        paths = {path[at:] for path in ({titled} if scoped else {titled, scope}) for at in range(len(path))}
         if not scoped:
-            paths |= {scope[at:] for at in range(len(scope))}
+            paths.add(())
         latest = Enumerator((), -1)
         for begin, end in self.syntax.split(opening + 1, self.syntax.match[opening]):
             if begin == end:  # behind the last comma
