@@ -57,15 +57,18 @@ class Nvrtc:
         assert status == self._api.nvrtcResult.NVRTC_SUCCESS, status
 
     def compile(self, translation: Translation, architecture: str = "compute_90", inline_bytes: int = 0) -> Compiled:
-        return self.compile_text(translation.text, architecture, inline_bytes)
+        return self._compile(translation.text, cuda_options(architecture, inline_bytes, translation.standard))
 
     def compile_text(
         self, text: str, architecture: str = "compute_90", inline_bytes: int = 0, *more_options: str
     ) -> Compiled:
+        return self._compile(text, (*cuda_options(architecture, inline_bytes), *more_options))
+
+    def _compile(self, text: str, flags: tuple[str, ...]) -> Compiled:
         api = self._api
         status, program = api.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, [], [])
         self._check(status)
-        options = [option.encode() for option in (*cuda_options(architecture, inline_bytes), *more_options)]
+        options = [option.encode() for option in flags]
         (compiled,) = api.nvrtcCompileProgram(program, len(options), options)
         status, size = api.nvrtcGetProgramLogSize(program)
         self._check(status)

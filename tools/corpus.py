@@ -154,7 +154,7 @@ def compiled(
             from ostinato.backends.cuda.compiling import cubin
 
             translation = module.translate("cuda", constants, names)
-            cubin(translation.text, msl.cuda_options(settings.architecture))
+            cubin(translation.text, msl.cuda_options(settings.architecture, standard=translation.standard))
             ways = dict.fromkeys(names, msl.NATIVE)
         else:
             from ostinato.backends.cpu.kernels import compile_kernels

@@ -81,6 +81,26 @@ def test_the_kernels_of_the_conformance_suite_compile(tmp_path: Path, script: Sc
     compile_all(translations, "compute_90", tmp_path, script)
 
 
+DESIGNATED = """
+struct Point { int x; float y = 2; };
+struct Line { Point from, to; int tags[2]; };
+constant Point origin = {.x = 1};
+Point moved(Point p) { return {.x = p.x + 1, .y = p.y}; }
+kernel void designated(device float *out [[buffer(0)]]) {
+  Line line{.to = {.x = 3}, .tags = {4, 5}};
+  Point made = (Point){.x = moved({.y = 1}).x};
+  out[0] = line.to.x + line.from.y + made.x + origin.x;
+}
+"""
+
+
+def test_initialisers_may_name_members(nvrtc: Nvrtc) -> None:
+    compiled = nvrtc.compile(parse(HEAD + DESIGNATED).translate("cuda"))
+    assert compiled.ptx
+    assert not compiled.log
+    assert parse(HEAD + "kernel void k(device float *x) { x[0] = .5f; }").translate("cuda").standard == "c++17"
+
+
 LAMBDAS = """
 template <int N> struct number {
   static constexpr constant int value = N;

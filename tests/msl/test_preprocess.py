@@ -27,6 +27,9 @@ def words(source: str | Path, **options: object) -> str:
         ('#define F(x) #x\nF(a  "b" )', '"a \\"b\\""'),
         ("#define CAT(a, b) a##b\nCAT(foo, bar) CAT(, x) CAT(1, u)", "foobar x 1u"),
         ("#define F(x, ...) f(x, ##__VA_ARGS__)\nF(1) F(1, 2, 3)", "f ( 1 ) f ( 1 , 2 , 3 )"),
+        ("#define F(x, ...) f(x __VA_OPT__(,) __VA_ARGS__)\nF(1) F(1, 2, 3)", "f ( 1 ) f ( 1 , 2 , 3 )"),
+        ("#define N\n#define F(...) [__VA_OPT__((a), b##__VA_ARGS__, #__VA_ARGS__)]\nF() F(N) F(1)",
+         '[ ] [ ] [ ( a ) , b1 , "1" ]'),
         ("#define A B\n#define B A\nA B", "A B"),
         ("#define F(x) x F\nF(1)(2)", "1 F ( 2 )"),
         ("#define EMPTY\n#define F(x) [x]\nF(EMPTY) F (1) F", "[ ] [ 1 ] F"),
@@ -39,7 +42,7 @@ def words(source: str | Path, **options: object) -> str:
         ('_Pragma("unroll") for', "for"),
         ("#pragma unroll(4)\nfor", "for"),
     ],
-)
+)  # fmt: skip
 def test_macros_expand_as_in_c(source: str, expected: str) -> None:
     assert words(source) == expected
 
@@ -89,6 +92,30 @@ def test_every_metal_header_may_be_included() -> None:
         "metal_integer",
     ]
     assert words("".join(f"#include <{name}>\n" for name in headers) + "x") == "x"
+
+
+def test_conditions_know_which_files_there_are(tmp_path: Path) -> None:
+    (tmp_path / "here.h").touch()
+    (tmp_path / "inside").mkdir()
+    source = """
+    #ifdef __has_include
+    #if __has_include("here.h") && __has_include(<metal_stdlib>) && !__has_include("gone.h")
+    #define THERE <here.h>
+    #if __has_include(THERE) && defined(__has_include) && !__has_include(<metal_nothing>)
+    yes
+    #endif
+    #endif
+    #endif"""
+    assert words(source, include_dirs=[tmp_path]) == "yes"
+    with pytest.raises(KernelCompileError, match="leaves the allowed folders"):
+        words('#if __has_include("../here.h")\n#endif', include_dirs=[tmp_path / "inside"])
+
+
+def test_names_of_the_simd_headers_are_those_of_metal() -> None:
+    source = "using namespace simd; simd::float3 a; vector_float4 b; matrix_float3x2 c; simd_half2x2 d; ushort simd = e.simd;"
+    meant = "using namespace metal ; metal :: float3 a ; metal :: float4 b ; metal :: float3x2 c ; metal :: half2x2 d ;"
+    assert words(f"#include <simd/simd.h>\n{source}") == f"{meant} ushort simd = e . simd ;"
+    assert words("vector_float4 simd::x") == "vector_float4 simd :: x"
 
 
 def test_assertions_are_dropped_unless_the_source_defines_its_own() -> None:

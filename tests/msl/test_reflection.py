@@ -362,6 +362,32 @@ def test_harmless_attributes_and_pragmas_pass(source: str) -> None:
     parse(HEAD + source)
 
 
+@pytest.mark.parametrize(
+    ("declaration", "index", "expected"),
+    [
+        ("enum Index { first, second };", "second", 1),
+        ("enum Index : metal::uint { first = 3, second, };", "Index::second + 1", 5),
+        ("typedef enum { first = 1 << 2, second } Index;", "second", 5),
+        ("typedef enum Index : int Index; enum Index : int { first = -1, second, third = second + 7 };", "third", 7),
+        ("enum class Index : ushort { first = 2 };", "int(Index::first)", 2),
+        ("enum struct Index { first [[maybe_unused]] = 2 };", "static_cast<uint>(Index::first) - 1", 1),
+        ("enum class A { x = 5 }; enum class B { x = 6 }; constant int x = 7;", "(int)A::x + int(B::x) - x", 4),
+        ("constant constexpr int base = 3; enum { first = base };", "first", 3),
+        ("namespace n { constant int first = 4; }", "n::first", 4),
+        ("namespace n { enum Index { first = 4 }; }", "n::Index::first + n::first", 8),
+    ],
+)
+def test_enumerators_and_qualified_constants_are_indices(declaration: str, index: str, expected: int) -> None:
+    source = f"{declaration} kernel void k(device float *x [[buffer({index})]]) {{ x[0] = 1; }}"
+    assert parse(HEAD + source).kernels["k"].arguments[0].index == expected
+
+
+def test_an_index_with_two_meanings_is_not_guessed() -> None:
+    source = "namespace a { enum { first }; } namespace b { enum { first = 2 }; } using namespace b;"
+    with pytest.raises(KernelCompileError, match="'first' has no constant value"):
+        parse(HEAD + source + "kernel void k(device float *x [[buffer(first)]]) {}")
+
+
 GRID_ATTRIBUTES = """thread_position_in_grid thread_position_in_threadgroup threadgroup_position_in_grid
     threads_per_threadgroup threads_per_grid threadgroups_per_grid dispatch_threads_per_threadgroup""".split()
 
@@ -414,6 +440,25 @@ def test_broken_declarations_get_a_clear_message(source: str, message: str) -> N
     with pytest.raises(KernelCompileError, match=message) as caught:
         parse(HEAD + source).translate()
     assert caught.value.line == 3
+
+
+@pytest.mark.parametrize("after", ["", "constant int last = 1;"])
+@pytest.mark.parametrize(
+    ("declaration", "line"),
+    [
+        ("struct S { int a; }", 4),
+        ("enum E { a }", None),
+        ("typedef struct { int a; } S", None),
+        ("using A = int", None),
+        ("constant int n = 1", None),
+        ("float f(float x)", 4),
+        ("namespace n { struct S { int a; } }", 3),
+    ],
+)
+def test_a_missing_semicolon_is_placed_where_it_is_missing(declaration: str, line: int | None, after: str) -> None:
+    with pytest.raises(KernelCompileError, match="';'") as caught:
+        parse(f"{HEAD}{declaration}\nkernel void k(device float *x) {{ x[0] = 1; }}\n{after}")
+    assert caught.value.line == (line or (4 if after else 3))
 
 
 def test_errors_name_the_file(tmp_path: Path) -> None:
@@ -506,6 +551,8 @@ def test_a_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
          [("a", 0), ("b", 4)]),
         ('extern "C" struct S { uchar a; float b; };', [("a", 0), ("b", 4)]),
         ("struct I { uchar x; }; struct S { I i[3]; enum E { one }; float2x3 m; };", [("i", 0), ("m", 16)]),
+        ("struct S { thread S &operator=(thread const S &s) thread { a = s.a; return *this; } int a; };", [("a", 0)]),
+        ("enum { Two = 2, Three }; struct S { uchar a[Three]; int b; };", [("a", 0), ("b", 4)]),
         ("struct S { uint a : 3; };", None),
         ("struct S { union { int a; float b; }; };", None),
         ("struct S { device float *p; };", None),

@@ -27,6 +27,18 @@ def rewrite_designators(syntax: Syntax, rewriter: Rewriter) -> None:
         rewriter.replace(match[index], "; return __ost_made; }()")
 
 
+def has_designators(syntax: Syntax) -> bool:
+    """Whether there are designators, as in ``T x = {.a = 1}``, that `rewrite_designators` leaves."""
+    texts, tokens = syntax.texts, syntax.tokens
+    return any(
+        text == "{"
+        and texts[index + 1] == "."
+        and tokens[index + 2].kind == IDENTIFIER
+        and not _is_literal(syntax, index)
+        for index, text in enumerate(texts[: syntax.count])
+    )
+
+
 def rewrite_compound_literals(syntax: Syntax, rewriter: Rewriter) -> None:
     """Turns every ``(T){`` into ``__ost::itself<T>{``."""
     texts, match = syntax.texts, syntax.match

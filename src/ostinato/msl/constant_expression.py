@@ -1,7 +1,8 @@
 """Evaluates integral constant expressions: the conditions of ``#if``, attribute indices, derived function constants.
 
-Values are Python ints, floats and bools. The caller passes a function that looks up names; an unknown name
-raises `NotConstant`, so that each caller can decide whether it is zero (``#if``) or an error.
+Values are Python ints, floats and bools. The caller passes a function that looks up names, as they are qualified
+(``Index::first``); an unknown name raises `NotConstant`, so that each caller can decide whether it is zero (``#if``) or
+an error.
 """
 
 from __future__ import annotations
@@ -155,6 +156,18 @@ def evaluate(
         if token.kind == IDENTIFIER:
             if text in ("true", "false"):
                 return text == "true"
+            if text == "static_cast":
+                take("<")
+                text = take().text
+                take(">")
+            if text in _CASTS and peek() == "(":
+                take()
+                value = yield conditional()
+                take(")")
+                return truncated(value)
+            while peek() == "::":
+                take()
+                text += f"::{take().text}"
             if peek() == "(" and call is not None:
                 inside = arguments()
                 return 0 if skipping else call(text, inside)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import cuda_entry
 from .captured_constants import spell_out_captured_constants
-from .compound_literals import rewrite_designators
+from .compound_literals import has_designators, rewrite_designators
 from .conditionals import arm_conditionals
 from .cuda_entry import NAMESPACE, in_program
 from .declarations import Declarations
@@ -19,7 +19,7 @@ from .lane_sites import mark_lanes
 from .native_cuda import as_device_functions, native_kernels
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
-from .target import Source, TargetText
+from .target import CPP17, CPP20, Source, TargetText
 from .tensors import uses_matrices, uses_tensors
 from .tokens import IDENTIFIER
 from .translate import Dialect, Translator
@@ -125,7 +125,7 @@ _DIALECT = Dialect(
 
 
 def translate_for_cuda(source: Source) -> TargetText:
-    """CUDA C++17 for NVRTC, to be compiled with `cuda_options`."""
+    """CUDA C++ for NVRTC, to be compiled with `cuda_options`: C++17, or C++20 if initialisers name members."""
     logging = (source.log_calls, source.active)
     translator = Translator(source.syntax, source.declarations, source.convergence, _DIALECT, None, *logging)
     body = translator.run(source.constants)
@@ -137,18 +137,20 @@ def translate_for_cuda(source: Source) -> TargetText:
     tensors = uses_tensors(source.syntax)
     head = f"#define {MATRICES} 1\n" if tensors or uses_matrices(source.syntax) else ""
     head += _INCLUDES + (_TENSORS if tensors else "")
-    return TargetText(as_device_functions(source.native) + head, program)
+    standard = CPP20 if has_designators(source.syntax) else CPP17
+    return TargetText(as_device_functions(source.native) + head, program, standard=standard)
 
 
-def cuda_options(architecture: str, inline_bytes: int = 0) -> tuple[str, ...]:
+def cuda_options(architecture: str, inline_bytes: int = 0, standard: str = CPP17) -> tuple[str, ...]:
     """The options NVRTC needs for a translation; ``architecture`` is ``sm_90`` or ``compute_90`` and the like.
 
-    ``inline_bytes`` is the room in each kernel's parameters for the bytes of buffers that are only read.
+    ``inline_bytes`` is the room in each kernel's parameters for the bytes of buffers that are only read;
+    ``standard`` is that of the translation.
     """
     include = Path(__file__).parent / "include"
     options = (
         f"--gpu-architecture={architecture}",
-        "--std=c++17",
+        f"--std={standard}",
         "--device-as-default-execution-space",
         "--device-int128",
         f"--include-path={include}",

@@ -16,6 +16,7 @@ from .unwinding import Steps, unwound
 _NOT_A_DECLARATOR = frozenset(
     {"__attribute__", "alignas", "decltype", "noexcept", "sizeof", "return", "if", "for", "while", "switch"}
 )
+_AFTER_DECLARATORS = frozenset((";", ",", "=", "[", "{"))
 
 
 @dataclass(slots=True)
@@ -109,6 +110,14 @@ class TypeName:
     specialised: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Enumerator:
+    """A name of an enum at namespace scope: its value is that of the tokens (0 if there are none) and ``more``."""
+
+    tokens: tuple[Token, ...]
+    more: int
+
+
 @dataclass(slots=True)
 class Declarations:
     """Everything a source declares, in source order."""
@@ -121,6 +130,8 @@ class Declarations:
     own_structs: set[str] = field(default_factory=set)
     """Those that the source declares itself; it may also specialise class templates of Metal."""
     types: list[TypeName] = field(default_factory=list)
+    enumerators: dict[str, Enumerator | None] = field(default_factory=dict)
+    """By every way to qualify the name, such as ``Enum::name``; None if two enums have it."""
     specialisations: list[Specialisation] = field(default_factory=list)
     linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Each ``extern "C"`` around definitions by its position: the tokens that it consists of."""
@@ -199,9 +210,11 @@ class _Parser:
                     raise fail("a template without a declaration", self.tokens[start])
             else:
                 return self.instantiation(start, index + 1, end, scope)
+        if texts[index + (texts[index] == "typedef")] == "enum" and not in_struct:
+            self.enumerators(index + (texts[index] == "typedef"), self.syntax.statement_end(index, end), scope)
         if texts[index] in ("using", "typedef"):
             return self.alias(index, end, templates)
-        if texts[index] in ("static_assert", "friend"):
+        if texts[index] == "static_assert" or (texts[index] == "friend" and not self._has_body(index, end)):
             return self.syntax.statement_end(index, end) + 1
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
@@ -212,6 +225,13 @@ class _Parser:
             if after is not None:
                 return after
         return self.general(start, index, end, scope, in_struct, templates)
+
+    def _has_body(self, index: int, end: int) -> bool:
+        """Whether the declaration at ``index`` has braces before its ``;``."""
+        while index < end and self.texts[index] not in ("{", ";"):
+            index = self.syntax.match[index] if self.texts[index] in ("(", "[") else index
+            index += 1
+        return index < end and self.texts[index] == "{"
 
     def template_header(self, start: int, closing: int) -> TemplateHeader:
         parameters = []
@@ -234,6 +254,7 @@ class _Parser:
 
     def alias(self, index: int, end: int, templates: list[TemplateHeader]) -> int:
         closing = self.syntax.statement_end(index, end)
+        self._refuse_kernel_inside(index, closing)
         if self.texts[index] == "using" and self.texts[index + 1] != "namespace":
             equals = next((i for i in range(index, closing) if self.texts[i] == "="), None)
             if equals is not None:
@@ -247,6 +268,38 @@ class _Parser:
                 self.declarations.structs.add(self.texts[closing - 1])
         return closing + 1
 
+    def enumerators(self, index: int, closing: int, scope: tuple[str, ...]) -> None:
+        """Notes the enumerators of the ``enum`` at ``index``, if it has a body."""
+        texts, known = self.texts, self.declarations.enumerators
+        opening = next((at for at in range(index, closing) if texts[at] == "{"), None)
+        if opening is None:
+            return
+        scoped = texts[index + 1] in ("class", "struct")
+        title_at = index + 1 + scoped
+        titled = (*scope, texts[title_at]) if self.tokens[title_at].kind == IDENTIFIER else scope
+        # Names are looked up as they are written, so each has an entry for every way to qualify it.
+        paths = {path[at:] for path in ({titled} if scoped else {titled, scope}) for at in range(len(path))}
+        if not scoped:
+            paths.add(())
+        latest = Enumerator((), -1)
+        for begin, end in self.syntax.split(opening + 1, self.syntax.match[opening]):
+            if begin == end:  # behind the last comma
+                continue
+            equals = next((at for at in range(begin, end) if texts[at] == "="), None)
+            if equals is None:
+                latest = Enumerator(latest.tokens, latest.more + 1)
+            else:
+                latest = Enumerator(tuple(self.tokens[equals + 1 : end]), 0)
+            for path in paths:
+                name = "::".join((*path, texts[begin]))
+                known[name] = None if name in known else latest
+
+    def _refuse_kernel_inside(self, begin: int, end: int) -> None:
+        """The declaration of a kernel cannot be a part of another: that one was not ended."""
+        kernel_at = next((at for at in range(begin, end) if self.texts[at] == "kernel"), None)
+        if kernel_at is not None:
+            raise fail("a ';' is missing before this", self.tokens[kernel_at])
+
     def _refuse_declarators(self, index: int, closing: int, in_struct: bool) -> None:
         """``struct S {…} name;`` outside all functions would be a variable that all threads share."""
         body = next((at for at in range(index, closing) if self.texts[at] == "{"), None)
@@ -254,6 +307,8 @@ class _Parser:
             return
         after = self.syntax.match[body] + 1
         if after < closing and not self.syntax.is_attribute(after) and self.texts[after] != "__attribute__":
+            if self.texts[after] != "*" and self.texts[after + 1] not in _AFTER_DECLARATORS:
+                raise fail("a ';' is missing at the end of the type before this", self.tokens[after])
             raise fail(
                 f"{self.texts[after]!r} is a variable outside all functions; declare the type alone", self.tokens[after]
             )
@@ -442,6 +497,7 @@ class _Parser:
         attributes: list[Attribute],
     ) -> int:
         closing = self.syntax.statement_end(position, end)
+        self._refuse_kernel_inside(position, closing)
         trailing = position
         while trailing < closing and self.texts[trailing] not in ("=", "{"):
             if self.syntax.is_attribute(trailing):
@@ -477,6 +533,7 @@ class _Parser:
             elif texts[position] == "(":
                 position = match[position]
             position += 1
+        self._refuse_kernel_inside(closing, position)
         if position < end and texts[position] == ":":
             position += 1
             while position < end:

@@ -211,6 +211,7 @@ class StructLayouts:
                 return index, function
             if text == "operator":
                 function = True
+                index += 1  # to its name, of which `=` initialises nothing
             elif text == "=":
                 initialised = True
             elif text == "(":

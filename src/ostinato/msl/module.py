@@ -28,7 +28,7 @@ from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
-from .declarations import Declarations, parse_declarations, without_instantiations
+from .declarations import Declarations, Variable, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
@@ -47,7 +47,7 @@ from .simdgroup_target import translate_for_simdgroups
 from .single_text import single_text
 from .source_map import TRANSLATION, SourceMap, placed, placed_by_reading, take_marks
 from .syntax import Syntax, text_of
-from .target import Execution, Source, TargetText
+from .target import CPP17, Execution, Source, TargetText
 from .tokens import Token, fail
 from .translate import asked_constant, constant_text, swizzle_macros
 from .unsupported import without_unsupported
@@ -86,6 +86,8 @@ class Translation:
     """The names that each kernel may use, where lines are counted."""
     counters: int = 0
     """The counters of each kernel, without that of its threads."""
+    standard: str = CPP17
+    """The version of C++ of the text."""
 
     @property
     def text(self) -> str:
@@ -309,7 +311,7 @@ class Module:
     def _constant_value(
         self, given: Mapping[str, Value], defined: Collection[str] | None = None
     ) -> Callable[[str], Value]:
-        """A lookup of names in constant expressions: function constants first, then initialised globals."""
+        """A lookup of names in constant expressions: function constants, then initialised globals and enumerators."""
         defined = given.keys() if defined is None else defined
         visiting: set[str] = set()
         known: dict[str, Value] = {}
@@ -327,16 +329,21 @@ class Module:
                 return known[name]
             if name in unknown:
                 raise unknown[name]
-            variable = self._initialised.get(name)
-            if variable is None or variable.initialiser is None or name in visiting or len(visiting) > 100:
+            variable = self._initialised.get(name.rpartition("::")[2])
+            if variable is not None and "::" in name and not _is_named(variable, name):
+                variable = None
+            enumerator = self._declarations.enumerators.get(name)
+            if (variable is None) == (enumerator is None) or name in visiting or len(visiting) > 100:
                 raise NotConstant(f"{name!r} has no constant value")
-            begin, end = variable.initialiser
-            inside = self._tokens[begin + 1 : end]
-            if self._tokens[begin].text == "{":
-                inside = inside[:-1]
             visiting.add(name)
             try:
-                known[name] = evaluate(inside, lookup, call)
+                if enumerator is not None:
+                    first = evaluate(enumerator.tokens, lookup, call) if enumerator.tokens else 0
+                    known[name] = whole(first) + enumerator.more
+                elif variable is not None and variable.initialiser is not None:
+                    begin, end = variable.initialiser
+                    braced = self._tokens[begin].text == "{"
+                    known[name] = evaluate(self._tokens[begin + 1 : end - braced], lookup, call)
                 return known[name]
             except NotConstant as error:
                 unknown[name] = error
@@ -525,8 +532,8 @@ class Module:
         lines = self._counted_lines(made.counters, surviving(program) if counted else ())
         names = {each.name: self._mentions.reached_from(each) for each in instances} if counted else {}
         signatures = self._signatures(instances, given)
-        counting = (lines, names, len(made.counters))
-        return Translation(target, head, program, signatures, made.executions, source_map, log_sites, *counting)
+        rest = (lines, names, len(made.counters), made.standard)
+        return Translation(target, head, program, signatures, made.executions, source_map, log_sites, *rest)
 
     def _counted_lines(self, counters: Sequence[Counter], kept: Collection[int]) -> tuple[CountedLine, ...]:
         lines = []
@@ -540,6 +547,12 @@ class Module:
 
 def _key_of(constants: Mapping[int | str, object] | None) -> str:
     return repr(sorted((str(key), repr(value)) for key, value in (constants or {}).items()))
+
+
+def _is_named(variable: Variable, name: str) -> bool:
+    """Whether a qualified name is that of a variable outside of classes."""
+    path = (*variable.scope, variable.name)
+    return not variable.in_struct and path[-name.count("::") - 1 :] == tuple(name.split("::"))
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

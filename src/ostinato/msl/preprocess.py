@@ -64,6 +64,13 @@ _HEADER_OF_METAL = re.compile(
     r"ostinato|metal_\w+|metal/\w+|simd/simd\.h|simd/\w+\.h|stdint\.h|cstdint|stddef\.h|TargetConditionals\.h|"
     r"MetalPerformancePrimitives/(?:MetalPerformancePrimitives|MPPTensorOpsMatMul2d)\.h"
 )
+_KNOWN_HEADER = re.compile(
+    r"ostinato|(?:simd/simd|stdint|stddef|TargetConditionals)\.h|"
+    r"MetalPerformancePrimitives/(?:MetalPerformancePrimitives|MPPTensorOpsMatMul2d)\.h|"
+    "metal_(?:array|atomic|common|compute|config|cooperative_tensor|geometric|integer|limits|logging|math|matrix|pack|"
+    "packed_vector|quadgroup|relational|simdgroup|simdgroup_matrix|stdlib|tensor|type_traits|types|uniform|vector)"
+)
+"""Headers that are surely there; more of Metal's may be included."""
 _SPECIAL = frozenset({"__LINE__", "__FILE__", "__COUNTER__"})
 _HAS_QUERIES = {"__has_feature", "__has_attribute", "__has_builtin", "__has_extension", "__has_cpp_attribute"}
 _ONLY_IN_DIRECTIVES = _HAS_QUERIES | {
@@ -74,6 +81,7 @@ _ONLY_IN_DIRECTIVES = _HAS_QUERIES | {
 _DIGRAPHS = frozenset({("%", ":"), ("<", ":"), (":", ">"), ("<", "%"), ("%", ">")})
 _DIGRAPH_ENDS = frozenset(end for _, end in _DIGRAPHS)
 _RAW_PREFIXES = frozenset({"R", "LR", "uR", "UR", "u8R"})
+_SIMD_SCALARS = "char uchar short ushort int uint long ulong half float".split()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -85,6 +93,8 @@ class Macro:
     parameters: list[str] | None
     variadic: bool
     body: list[Token]
+    without_rest: Macro | None = None
+    """What it is where nothing is passed for ``...``, if its body has ``__VA_OPT__(…)``."""
     plain: list[int] = field(init=False)
     """For each token of the body, where the tokens from there on end that every use copies as they are."""
 
@@ -143,6 +153,18 @@ def _metal_macros() -> dict[str, Macro]:
     return {name: macro for name, macro in reader.macros.items() if name not in PREDEFINED}
 
 
+@cache
+def _simd_macros() -> dict[str, Macro]:
+    """The types of <simd/simd.h>, which are other names of Metal's: ``vector_float4``, ``simd_float4x4``."""
+    vectors = [f"{scalar}{n}" for scalar in _SIMD_SCALARS for n in (2, 3, 4)]
+    matrices = [f"{scalar}{n}x{m}" for scalar in ("half", "float") for n in (2, 3, 4) for m in (2, 3, 4)]
+    named = {f"{word}_{type_}": type_ for word, types in (("vector", vectors), ("matrix", matrices)) for type_ in types}
+    named |= {f"simd_{type_}": type_ for type_ in (*vectors, *matrices)}
+    return {
+        name: Macro(name, None, False, lex_line(f"metal::{type_}", "<simd/simd.h>", 1)) for name, type_ in named.items()
+    }
+
+
 def known_macros() -> frozenset[str]:
     """The names that a source which defines nothing has macros for."""
     return frozenset((*PREDEFINED, *_metal_macros(), *_SPECIAL))
@@ -161,6 +183,8 @@ class Preprocessor:
         self.moved: list[Moved] = []
         self.lookups: dict[Path, Path | None] = {}
         self.first_text: str | None = None
+        self.simd = False
+        """Whether the names of <simd/simd.h> are known."""
         self.reads_alike = True
         """Whether a compiler with other macros than ours would read the same files."""
         self._once: set[Path] = set()
@@ -214,7 +238,7 @@ class Preprocessor:
             active = not conditions or conditions[-1].active
             directive = tokens[1].text if len(tokens) > 1 else ""
             if directive in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
-                self._condition(directive, tokens, conditions, active)
+                self._condition(directive, tokens, conditions, active, path)
                 continue
             if not active:
                 self.reads_alike &= not directive.startswith(("include", "import", "embed"))
@@ -231,17 +255,19 @@ class Preprocessor:
             raise fail("this #if is never closed by #endif", here)
         self.output.extend(self.expand(pending))
 
-    def _condition(self, directive: str, tokens: list[Token], conditions: list[_Condition], active: bool) -> None:
+    def _condition(
+        self, directive: str, tokens: list[Token], conditions: list[_Condition], active: bool, path: Path | None
+    ) -> None:
         here = tokens[1]
         if directive in ("if", "ifdef", "ifndef"):
             holds = False
             if active:
                 if directive == "if":
-                    holds = self._test(tokens[2:], here)
+                    holds = self._test(tokens[2:], here, path)
                 else:
                     if len(tokens) < 3:
                         raise fail(f"#{directive} needs a name", here)
-                    holds = (tokens[2].text in self.macros) == (directive == "ifdef")
+                    holds = self._is_defined(tokens[2].text) == (directive == "ifdef")
             if len(conditions) >= 1000:
                 raise fail("conditionals are nested too deeply", here)
             conditions.append(_Condition(active and holds, holds, active, here))
@@ -258,7 +284,7 @@ class Preprocessor:
             current.seen_else = True
             current.active = current.enclosing and not current.taken
             return
-        current.active = current.enclosing and not current.taken and self._test(tokens[2:], here)
+        current.active = current.enclosing and not current.taken and self._test(tokens[2:], here, path)
         current.taken = current.taken or current.active
 
     def _move(self, tokens: list[Token], shown: _Shown) -> None:
@@ -298,15 +324,7 @@ class Preprocessor:
             raise fail(f"unknown directive #{directive}", here)
 
     def _include(self, tokens: list[Token], here: Token, path: Path | None, depth: int) -> None:
-        if tokens and tokens[0].kind == IDENTIFIER:
-            self.reads_alike = False
-            tokens = self.expand(tokens)
-        if tokens and tokens[0].kind == STRING:
-            name, quoted = tokens[0].text[1:-1], True
-        elif tokens and tokens[0].text == "<" and tokens[-1].text == ">":
-            name, quoted = "".join(token.text for token in tokens[1:-1]), False
-        else:
-            raise fail('#include needs "file" or <file>', here)
+        name, quoted = self._file_named(tokens, here)
         if depth >= MAX_INCLUDE_DEPTH:
             raise fail(f"#include is nested more than {MAX_INCLUDE_DEPTH} deep", here)
         self._spend(_INCLUDE_TOKENS, here)
@@ -314,12 +332,34 @@ class Preprocessor:
         if included is not None:
             self.read_file(included, depth + 1)
         elif not quoted and _HEADER_OF_METAL.fullmatch(name):
-            return
+            if name.startswith("simd/") and not self.simd:
+                self.simd = True
+                self.macros = {**_simd_macros(), **self.macros}
         elif name.startswith(("MetalPerformancePrimitives", "MetalPerformanceShaders")):
             raise fail(f"<{name}> is not supported", here, UnsupportedFeature)
         else:
             folders = ", ".join(map(str, self._search(path if quoted else None))) or "no folder"
             raise fail(f"{name!r} was not found (looked in {folders}); pass include_dirs=[…]", here)
+
+    def _file_named(self, tokens: list[Token], here: Token) -> tuple[str, bool]:
+        """The name in ``"file"`` or ``<file>``, and whether it is the former."""
+        if tokens and tokens[0].kind == IDENTIFIER:
+            self.reads_alike = False
+            tokens = self.expand(tokens)
+        if tokens and tokens[0].kind == STRING:
+            return tokens[0].text[1:-1], True
+        if tokens and tokens[0].text == "<" and tokens[-1].text == ">":
+            return "".join(token.text for token in tokens[1:-1]), False
+        raise fail('an include needs "file" or <file>', here)
+
+    def _has(self, tokens: list[Token], here: Token, path: Path | None) -> bool:
+        """Whether there is a file to include."""
+        self.reads_alike = False
+        self._spend(_INCLUDE_TOKENS, here)
+        name, quoted = self._file_named(tokens, here)
+        return self._find(name, path if quoted else None, here) is not None or (
+            not quoted and _KNOWN_HEADER.fullmatch(name) is not None
+        )
 
     def _search(self, path: Path | None) -> list[Path]:
         return ([path.parent] if path is not None else []) + self.include_dirs
@@ -365,7 +405,10 @@ class Preprocessor:
             position += 1
         if position == len(rest):
             raise fail(f"the parameter list of macro {name} is never closed", here)
-        self.macros[name] = Macro(name, parameters, variadic, rest[position + 1 :])
+        body = rest[position + 1 :]
+        optional = variadic and any(token.text == "__VA_OPT__" for token in body)
+        without_rest = Macro(name, parameters, True, _optional(body, False)) if optional else None
+        self.macros[name] = Macro(name, parameters, variadic, _optional(body, True) if optional else body, without_rest)
 
     def _spend(self, count: int, here: Token) -> None:
         self._budget -= count
@@ -460,6 +503,8 @@ class Preprocessor:
         self, macro: Macro, arguments: list[list[Token]], use: Token, hidden: frozenset[str]
     ) -> Steps[list[Token]]:
         """The macro's body with arguments put in, ``#`` and ``##`` done, placed at ``use``."""
+        if macro.without_rest is not None and not (yield self._expand(arguments[-1])):
+            macro = macro.without_rest
         indices = {name: index for index, name in enumerate(macro.parameters or ())}
         expanded: dict[int, list[Token]] = {}
         result: list[Token] = []
@@ -543,7 +588,10 @@ class Preprocessor:
 
     # -- conditions -------------------------------------------------------------------------------------------------
 
-    def _test(self, tokens: list[Token], here: Token) -> bool:
+    def _is_defined(self, name: str) -> bool:
+        return name in self.macros or name in _HAS_QUERIES or name == "__has_include"
+
+    def _test(self, tokens: list[Token], here: Token, path: Path | None) -> bool:
         resolved: list[Token] = []
         position = 0
         while position < len(tokens):
@@ -553,15 +601,16 @@ class Preprocessor:
                 name_at = position + (2 if bracketed else 1)
                 if name_at >= len(tokens):
                     raise fail("'defined' needs a name", here)
-                known = tokens[name_at].text in self.macros or tokens[name_at].text in _HAS_QUERIES
+                known = self._is_defined(tokens[name_at].text)
                 resolved.append(Token(NUMBER, str(int(known)), here.file, here.line))
                 position = name_at + (2 if bracketed else 1)
             elif token.text in _HAS_QUERIES or token.text == "__has_include":
-                self.reads_alike &= token.text != "__has_include"
+                begin = position + 2
                 while position < len(tokens) and tokens[position].text != ")":
                     position += 1
+                known = token.text == "__has_include" and self._has(tokens[begin:position], here, path)
                 position += 1
-                resolved.append(Token(NUMBER, "0", here.file, here.line))
+                resolved.append(Token(NUMBER, str(int(known)), here.file, here.line))
             else:
                 resolved.append(token)
                 position += 1
@@ -573,6 +622,25 @@ class Preprocessor:
             return bool(evaluate(self.expand(resolved), unknown_names_are_zero))
         except NotConstant as error:
             raise fail(f"in this condition: {error}", here) from None
+
+
+def _optional(body: Sequence[Token], kept: bool) -> list[Token]:
+    """The body of a macro with what is inside of every ``__VA_OPT__(…)``, or with nothing instead of it."""
+    result: list[Token] = []
+    level = 0  # of brackets inside the __VA_OPT__ that is read
+    for position, token in enumerate(body):
+        if level == 0 and token.text == "__VA_OPT__":
+            if position + 1 == len(body) or body[position + 1].text != "(":
+                raise fail("__VA_OPT__ needs (…)", token)
+        elif level == 0 and (token.text != "(" or position == 0 or body[position - 1].text != "__VA_OPT__"):
+            result.append(token)
+        else:
+            level += {"(": 1, ")": -1}.get(token.text, 0)
+            if kept and level and (level > 1 or token.text != "(" or body[position - 1].text != "__VA_OPT__"):
+                result.append(token)
+    if level:
+        raise fail("this __VA_OPT__ is never closed", body[-1])
+    return result
 
 
 def _checked_text(text: str, file: str) -> str:
@@ -616,7 +684,9 @@ def preprocess(
             reader.written[SOURCE] = _checked_text(source, SOURCE).encode()
             reader.read_text(source.removeprefix("\ufeff"), SOURCE, None, 0)
         text = _alone(reader, source, bool(defines))
-        return Preprocessed(_finished(reader.output), reader.files, text, reader.written, reader.moved, reader.lookups)
+        return Preprocessed(
+            _finished(reader.output, reader.simd), reader.files, text, reader.written, reader.moved, reader.lookups
+        )
 
 
 def _alone(reader: Preprocessor, source: str | Path, has_defines: bool) -> str | None:
@@ -648,8 +718,10 @@ def unrolling(pragma: str) -> str:
     return "clang loop unroll(disable)" if match["none"] else "clang loop unroll(full)"
 
 
-def _finished(tokens: list[Token]) -> list[Token]:
+def _finished(tokens: list[Token], simd: bool) -> list[Token]:
     """The tokens without pragmas and cache hints (``coherent(system)``), which are for another compiler.
+
+    With ``simd`` the namespace of that name is Metal's own.
 
     A pragma that unrolls a loop stays with the loop's first token. Raises at anything that a later preprocessor would
     act on, or read differently.
@@ -674,6 +746,14 @@ def _finished(tokens: list[Token]) -> list[Token]:
                 if text == "_Pragma":
                     unroll = unrolling(tokens[position + 2].text.strip('"'))
                 continue
+            following = tokens[position + 1].text if position + 1 < len(tokens) else ""
+            if (
+                simd
+                and text == "simd"
+                and previous.text != "::"
+                and (following == "::" or previous.text == "namespace")
+            ):
+                token = replace(token, text="metal")
             if text in _ONLY_IN_DIRECTIVES:
                 raise fail(f"{text} is not allowed here", token)
         elif token.kind == PUNCTUATION:

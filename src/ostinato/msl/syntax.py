@@ -208,13 +208,14 @@ class Syntax:
 
     def statement_end(self, index: int, end: int) -> int:
         """The index of the ``;`` that ends the declaration at ``index``."""
+        begin = index
         while index < end:
             if self.texts[index] in _BRACKETS:
                 index = self.match[index]
             elif self.texts[index] == ";":
                 return index
             index += 1
-        raise fail("this declaration is never ended by ';'", self.tokens[min(index, self.count) - 1])
+        raise fail("this declaration is never ended by ';'", self.tokens[min(begin, self.count - 1)])
 
     def after_statement(self, index: int) -> int:
         """The index after the statement that begins at ``index``."""

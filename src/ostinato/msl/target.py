@@ -12,6 +12,8 @@ from .kernels import KernelInstance
 from .log_calls import LogCall
 from .syntax import Syntax
 
+CPP17, CPP20 = "c++17", "c++20"
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -90,3 +92,5 @@ class TargetText:
     """What has to follow the program."""
     counters: Sequence[Counter] = ()
     """The statements that are counted, in the order of the table of counts, from its second entry on."""
+    standard: str = CPP17
+    """The version of C++ that it is."""

@@ -19,6 +19,7 @@ from .declarations import Declarations, Function
 from .extended_vectors import rewrite_extended_vectors
 from .kernels import Parameter, is_kernel
 from .log_calls import LogCall, rewrite_log_calls
+from .opaque_enums import rewrite_opaque_enums
 from .overloads import merge_overloads, mutators
 from .regions import SourceNames, split_at_barriers
 from .rewriter import Rewriter
@@ -147,6 +148,7 @@ class Translator:
         """The C++ text; ``constants`` gives the C++ value of each function constant, None when it is not defined."""
         self._words()
         rewrite_compound_literals(self.syntax, self.rewriter)
+        rewrite_opaque_enums(self.syntax, self.rewriter)
         self._swizzles()
         self._shifts()
         self._globals(constants)

@@ -1,5 +1,6 @@
 """Spellings that compilers of plain C++ do not all take: literals with a type in brackets, names from the root of all
-namespaces, and enumerations beside integers. Spellings of parameters that are easily misread."""
+namespaces, enumerations beside integers, what headers shared with a host program use, and parameters that are easily
+misread."""
 
 from __future__ import annotations
 
@@ -60,6 +61,16 @@ kernel void overloads(device float *out, constant int &two [[buffer(1)]]) {{
   threadgroup float shared[4]; float own[4]; own[0] = two;
   out[0] = space(out, two); out[1] = space(shared, two); out[2] = third(own, two, 1); out[3] = third(out, two, 1);
 }}
+
+#define NS_ENUM(type, name) enum name : type name; enum name : type
+typedef metal::int32_t Backing;
+typedef NS_ENUM(Backing, Slot) {{ SlotOut, SlotTwo }};
+typedef enum class Side : uchar Side; enum class Side : uchar {{ Left = 3 }};
+struct Header {{ uchar tag; float4 body; }};
+kernel void shared(device float *out [[buffer(SlotOut)]], constant int &two [[buffer(SlotTwo)]]) {{
+  Slot slot = Slot(two / 2); out[0] = slot == SlotTwo; out[1] = int(Side::Left) + sizeof(Side) + sizeof(Slot);
+  out[2] = offsetof(Header, body) * two;
+}}
 """
 
 
@@ -71,6 +82,7 @@ def library(dev: ost.Device) -> ost.Library:
 LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4, 5]
 ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
+SHARED = [1, 3 + 1 + 4, 32]
 
 
 EXPECTED = {
@@ -79,6 +91,7 @@ EXPECTED = {
     "enumerated": ENUMERATED,
     "parameters": [2, 1],
     "overloads": [1, 4, 6, 9],
+    "shared": SHARED,
 }
 
 

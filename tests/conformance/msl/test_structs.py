@@ -211,3 +211,36 @@ CLASSES_EXPECTED = {
 def test_classes_work_as_in_cpp(dev: ost.Device, library: ost.Library) -> None:
     got = launch(dev, library["classes"], np.zeros(len(CLASSES_EXPECTED), np.float32), np.zeros(24, np.uint8))[0]
     assert dict(zip(CLASSES_EXPECTED, got.tolist(), strict=True)) == CLASSES_EXPECTED
+
+
+FRIENDS = f"""{HEAD}
+template <typename T> struct Pair {{
+  friend Pair operator+(Pair a, Pair b) {{ return Pair{{a.x + b.x, a.y + b.y}}; }}
+  template <typename U> friend Pair scaled(Pair a, U by) {{ return Pair{{T(a.x * by), T(a.y * by)}}; }}
+  T x;
+  friend struct Reader;
+  friend Pair swapped(Pair pair);
+  T y;
+}};
+struct Reader {{
+  float x;
+  friend float read(const device Reader *from) {{ return from->x; }}
+  friend float read(thread const Reader *from) {{ return from->x + 100; }}
+  friend float total(Reader reader) {{ return simd_sum(reader.x); }}
+  float y;
+}};
+kernel void friends(constant Pair<int> &p, device Reader *readers, device float *out, uint i [[thread_position_in_grid]]) {{
+  const Pair<int> pair = scaled(p + Pair<int>{{1, 2}}, 2.5f); Reader own{{float(i), 0}};
+  if (i == 0) {{ out[0] = pair.x; out[1] = pair.y; out[2] = read(readers + 1); out[3] = read(&own); }}
+  const float sum = total(own);
+  if (i == 0) out[4] = sum;
+}}
+"""
+
+
+def test_friends_are_defined_between_the_members_of_a_class(dev: ost.Device) -> None:
+    readers = np.array([(1, 2), (3, 4)], [("x", "<f4"), ("y", "<f4")])
+    out = np.zeros(5, np.float32)
+    kernel = dev.library(FRIENDS)["friends"]
+    _, got = launch(dev, kernel, np.array([3, 4], np.int32).tobytes(), readers, out, threads=32, group_size=32)
+    assert got.tolist() == [10, 15, 3, 100, 496]

@@ -78,7 +78,7 @@ class Module:
         key = (sampled, inline_bytes, registers)
         with self._lock:
             if key not in self._loaded:
-                options = list(cuda_options(self._architecture, inline_bytes))
+                options = list(cuda_options(self._architecture, inline_bytes, self._translation.standard))
                 if sampled:
                     options.append("--define-macro=__OST_SAMPLED=1")
                 if self._tf32:

@@ -11,6 +11,7 @@
 #define __METAL_FAST_MATH__ 1
 #define __METAL_PRECISE_MATH__ 0
 #define assert(...) ((void)0)
+#define offsetof(type, member) __builtin_offsetof(type, member)
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 #define HUGE_VALF __builtin_inff()
