@@ -201,7 +201,7 @@ class _Parser:
                 return self.instantiation(start, index + 1, end, scope)
         if texts[index] in ("using", "typedef"):
             return self.alias(index, end, templates)
-        if texts[index] in ("static_assert", "friend"):
+        if texts[index] == "static_assert" or (texts[index] == "friend" and not self._befriends_a_function(index, end)):
             return self.syntax.statement_end(index, end) + 1
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
@@ -212,6 +212,16 @@ class _Parser:
             if after is not None:
                 return after
         return self.general(start, index, end, scope, in_struct, templates)
+
+    def _befriends_a_function(self, index: int, end: int) -> bool:
+        """Whether ``friend`` begins a function rather than the name of a class, ``friend struct S;``.
+
+        A class defines such a function among its members, though it is none of them, often without a ``;`` behind it.
+        """
+        while index < end and self.texts[index] not in ("(", ";"):
+            index = self.syntax.angle_end(index, end) or index if self.texts[index] == "<" else index
+            index += 1
+        return index < end and self.texts[index] == "("
 
     def template_header(self, start: int, closing: int) -> TemplateHeader:
         parameters = []

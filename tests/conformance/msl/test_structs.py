@@ -211,3 +211,39 @@ CLASSES_EXPECTED = {
 def test_classes_work_as_in_cpp(dev: ost.Device, library: ost.Library) -> None:
     got = launch(dev, library["classes"], np.zeros(len(CLASSES_EXPECTED), np.float32), np.zeros(24, np.uint8))[0]
     assert dict(zip(CLASSES_EXPECTED, got.tolist(), strict=True)) == CLASSES_EXPECTED
+
+
+FRIENDS = f"""{HEAD}
+template <typename T> struct Other;
+struct Sum {{
+  float value; uint count;
+  friend struct Named; template <typename T> friend struct Other;
+  friend Sum joined(const thread Sum &a, const thread Sum &b) {{ return {{a.value + b.value, a.count + b.count}}; }}
+  friend Sum joined(const threadgroup Sum &a, const thread Sum &b) {{ return {{a.value + b.value, a.count + b.count}}; }}
+  friend Sum operator+(Sum a, Sum b) {{ return joined(a, b); }}
+  template <typename T> friend Sum operator*(Sum a, T scale) {{ return {{a.value * scale, a.count}}; }}
+  friend float mean(Sum sum);
+  friend Sum over_simdgroup(Sum sum) {{ return {{simd_sum(sum.value), simd_sum(sum.count)}}; }}
+  friend bool operator<(Sum a, Sum b) {{ return a.value < b.value; }}
+  Sum twice() const {{ return *this + *this; }}
+}};
+float mean(Sum sum) {{ return sum.value / sum.count; }}
+kernel void friends(device const float *x [[buffer(0)]], device float *out [[buffer(1)]],
+                    constant Sum &first [[buffer(2)]], uint i [[thread_index_in_threadgroup]],
+                    uint simdgroup [[simdgroup_index_in_threadgroup]]) {{
+  threadgroup Sum parts[2];
+  Sum sum{{x[i], 1}};
+  sum = over_simdgroup(sum * 2.0f);
+  parts[simdgroup] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  sum = joined(parts[0], Sum{{parts[1]}}).twice() + first;
+  out[i] = sum < Sum{{0, 0}} ? -1 : mean(sum);
+}}
+"""
+
+
+def test_a_class_defines_friends_among_its_members(dev: ost.Device) -> None:
+    x = np.arange(64, dtype=np.float32)
+    kernel = dev.library(FRIENDS)["friends"]
+    got = launch(dev, kernel, x, 0 * x, {"value": 2.0, "count": 5}, threads=64, group_size=64)
+    np.testing.assert_allclose(got, (4 * x.sum() + 2) / (2 * 64 + 5), rtol=1e-6)
