@@ -56,6 +56,9 @@ def test_the_seed_kernel_reads_one_buffer_and_writes_another() -> None:
         ("volatile device int8_t *p", (0, "p", "buffer", "int8", 1, "read_write")),
         ("constant ulong *p [[buffer(1 + 2 * 3)]]", (7, "p", "buffer", "uint64", 1, "read")),
         ("device const float4x4 &p", (0, "p", "value", "float32", 1, "read")),
+        ("uint const device p[]", (0, "p", "buffer", "uint32", 1, "read")),
+        ("constant unsigned p[4]", (0, "p", "buffer", "uint32", 1, "read")),
+        ("device uint4 const *__restrict__ const p", (0, "p", "buffer", "uint32", 4, "read")),
     ],
 )
 def test_an_argument_is_read_off_its_declaration(declaration: str, expected: tuple[object, ...]) -> None:

@@ -15,7 +15,7 @@ from .constant_expression import NotConstant, Value, evaluate, whole
 from .declarations import Declarations, Function, Instantiation
 from .layouts import StructLayouts
 from .reflect import Argument, SharedArgument, Signature, element_type
-from .syntax import ADDRESS_SPACES, Attribute, Syntax, separate_text, text_of
+from .syntax import ADDRESS_SPACES, Attribute, Syntax, ends_with_name, separate_text, text_of
 from .tokens import IDENTIFIER, PUNCTUATION, Token, fail
 
 THREAD_ATTRIBUTES = frozenset(
@@ -309,27 +309,13 @@ class KernelFinder:
                 last -= 1
         array = last < len(plain) - 1
         name_at = plain[last] if last >= 0 else name_at
-        named = syntax.tokens[name_at].kind == IDENTIFIER and len(plain) > 1 and not self._ends_type(plain, name_at)
+        words = [syntax.texts[at] for at in plain if at <= name_at]
+        named = syntax.tokens[name_at].kind == IDENTIFIER and ends_with_name(words)
         type_tokens = [syntax.tokens[i] for i in plain if not (named and i >= name_at)]
         if array and named:
             token = syntax.tokens[begin]
             type_tokens.append(Token(PUNCTUATION, "*", token.file, token.line))
         return syntax.texts[name_at] if named else "", type_tokens, attributes
-
-    def _ends_type(self, plain: list[int], name_at: int) -> bool:
-        """Whether the last identifier still belongs to the type (`device float`), not a name."""
-        before = self.syntax.texts[name_at - 1] if name_at > plain[0] else ""
-        if before in ("const", "volatile") and self.syntax.texts[name_at - 2] in ("*", "&"):
-            return False
-        return before in ADDRESS_SPACES or before in (
-            "const",
-            "volatile",
-            "unsigned",
-            "signed",
-            "::",
-            "typename",
-            "struct",
-        )
 
     def _classify(
         self, name: str, type_tokens: list[Token], attributes: list[Attribute], token: Token, function: Function

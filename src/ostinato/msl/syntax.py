@@ -32,6 +32,8 @@ _BEFORE_TYPES = ADDRESS_SPACES | frozenset(
     """const constexpr volatile static inline typename using namespace struct class union enum public private protected
     friend new""".split()
 )
+_QUALIFIERS = ADDRESS_SPACES | frozenset("const volatile restrict __restrict __restrict__".split())
+_BUILTIN_TYPES = frozenset("unsigned signed char short int long bool half float void".split())
 _AFTER_DECLARED = frozenset("; , ) = [ { : >".split())
 _AFTER_ANOTHER_DECLARED = frozenset("; = [".split())
 
@@ -309,6 +311,14 @@ class Syntax:
             elif text in (";", "{", "}"):
                 waiting.clear()
         return opening
+
+
+def ends_with_name(words: Sequence[str]) -> bool:
+    """Whether the last word of a parameter is its name, not a part of its type: it follows one that is a type."""
+    if words[-1] in _QUALIFIERS or words[-1] in _BUILTIN_TYPES:
+        return False
+    before = [word for word in words[:-1] if word not in _QUALIFIERS]
+    return bool(before) and before[-1] not in ("::", "typename", "struct", "class", "union", "enum")
 
 
 def text_of(tokens: Sequence[Token]) -> str:

@@ -196,3 +196,12 @@ def test_attributes_may_be_narrow_vectors_of_three(dev: ost.Device, library: ost
     got = launch(dev, library["cube"], np.zeros((3, 4, 5, 4), np.uint32), threads=(5, 4, 3), group_size=(5, 2, 3))
     z, y, x = np.mgrid[0:3, 0:4, 0:5]
     np.testing.assert_array_equal(got, np.stack([x, y % 2, z, (z * 2 + y % 2) * 5 + x], -1))
+
+
+@pytest.mark.parametrize(
+    "type_", ["unsigned", "unsigned const", "uint const", "metal::uint const", "unsigned short const"]
+)
+def test_a_position_is_found_behind_every_spelling_of_its_type(dev: ost.Device, type_: str) -> None:
+    source = f"{HEAD}kernel void k(device uint *out, {type_} i [[thread_position_in_grid]]) {{ out[i] = i; }}"
+    got = launch(dev, dev.library(source)["k"], np.zeros(64, np.uint32), threads=64, group_size=32)
+    np.testing.assert_array_equal(got, np.arange(64))
