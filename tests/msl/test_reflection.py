@@ -59,10 +59,16 @@ def test_the_seed_kernel_reads_one_buffer_and_writes_another() -> None:
         ("uint const device p[]", (0, "p", "buffer", "uint32", 1, "read")),
         ("constant unsigned p[4]", (0, "p", "buffer", "uint32", 1, "read")),
         ("device uint4 const *__restrict__ const p", (0, "p", "buffer", "uint32", 4, "read")),
+        ("pointer_t p", (0, "p", "buffer", "float32", 1, "read_write")),
+        ("const pointer_t p [[buffer(1)]]", (1, "p", "buffer", "float32", 1, "read_write")),
+        ("words_t const p", (0, "p", "buffer", "uint32", 1, "read")),
+        ("value_t p", (0, "p", "value", None, 1, "read")),
     ],
 )
 def test_an_argument_is_read_off_its_declaration(declaration: str, expected: tuple[object, ...]) -> None:
-    module = parse(f"{HEAD}struct Params {{ int n; }};\ntypedef long alias_t;\nkernel void k({declaration}) {{}}")
+    aliases = """typedef long alias_t; typedef device float *pointer_t;
+    using words_t = device const uint *; using value_t = constant Params &;"""
+    module = parse(f"{HEAD}struct Params {{ int n; }};\n{aliases}\nkernel void k({declaration}) {{}}")
     assert arguments(module, "k") == [expected]
 
 

@@ -33,6 +33,9 @@ _GRID_ATTRIBUTES = frozenset(
 )
 """Attributes that may be scalars or vectors, but must be alike within a kernel."""
 
+_MOST_ALIASES = 32
+"""Limit of aliases of aliases."""
+
 _PARAMETER_ATTRIBUTES = frozenset(
     """buffer threadgroup function_constant texture sampler stage_in payload visible_function_table id maybe_unused
     user raster_order_group""".split()
@@ -283,6 +286,7 @@ class KernelFinder:
             if self.syntax.texts[begin:end] == ["void"]:
                 continue
             name, type_tokens, attributes = self._named(begin, end)
+            type_tokens = self._unfolded(type_tokens)
             parameters.append(self._classify(name, type_tokens, attributes, self.syntax.tokens[begin], function))
         self._number(parameters, function)
         return parameters
@@ -316,6 +320,20 @@ class KernelFinder:
             token = syntax.tokens[begin]
             type_tokens.append(Token(PUNCTUATION, "*", token.file, token.line))
         return syntax.texts[name_at] if named else "", type_tokens, attributes
+
+    def _unfolded(self, type_tokens: list[Token]) -> list[Token]:
+        """The type of a parameter, with what stands behind an alias of a pointer or reference (`using p = device T *`).
+
+        A ``const`` beside the alias is one of the parameter itself, so it is not kept.
+        """
+        aliases, meant = self.declarations.aliases, type_tokens
+        for _ in range(_MOST_ALIASES):
+            plain = [token.text for token in meant if token.text != "const"]
+            if len(plain) != 1 or plain[0] not in aliases:
+                break
+            meant = aliases[plain[0]]
+        indirect = any(word in ("*", "&") for word in _outside_angles([token.text for token in meant]))
+        return list(meant) if indirect else type_tokens
 
     def _classify(
         self, name: str, type_tokens: list[Token], attributes: list[Attribute], token: Token, function: Function
