@@ -72,6 +72,36 @@ def test_an_argument_is_read_off_its_declaration(declaration: str, expected: tup
     assert arguments(module, "k") == [expected]
 
 
+@pytest.mark.parametrize(
+    ("declared", "index"),
+    [
+        ("enum { IN, OUT = 3 };", "OUT"),
+        ("enum Index : uint { IN = 2, OUT };", "OUT"),
+        ("typedef enum Index { IN = 1 << 1, OUT = IN + 1 } Index;", "OUT"),
+        ("typedef enum { FIRST, IN, LAST, OUT, } Index;", "int(OUT)"),
+        ("enum class Index { IN = 1, OUT = IN + 2 }; enum class Other { OUT };", "int(Index::OUT)"),
+        ("enum class Index : int { IN = 2, OUT };", "static_cast<uint32_t>(Index::OUT)"),
+        ("namespace indices { enum { IN = 2, OUT }; }", "indices::OUT"),
+        ("struct Indices { enum { IN = 2, OUT }; };", "Indices::OUT"),
+        ("struct Indices { static constexpr constant int OUT = 3; };", "Indices::OUT"),
+        ("namespace indices { constant constexpr int IN = 2; }", "indices::IN + 1"),
+    ],
+)
+def test_an_index_may_be_an_enumerator_or_a_constant_inside_something(declared: str, index: str) -> None:
+    module = parse(
+        f"{HEAD}{declared}\nconstant bool guarded [[function_constant({index})]];\n"
+        f"kernel void k(device float *p [[buffer({index})]]) {{ if (guarded) p[0] = 1; }}"
+    )
+    assert arguments(module, "k") == [(3, "p", "buffer", "float32", 1, "read_write")]
+    assert [constant.index for constant in module.constants] == [3]
+
+
+def test_an_enumerator_of_a_class_is_not_known_outside_of_it() -> None:
+    source = f"{HEAD}struct Indices {{ enum {{ OUT }}; }}; kernel void k(device float *p [[buffer(OUT)]]) {{}}"
+    with pytest.raises(KernelCompileError, match="'OUT' has no constant value"):
+        parse(source)
+
+
 def test_buffers_without_an_index_get_the_lowest_free_one() -> None:
     module = parse(
         f"{HEAD}kernel void k(device int *a, device int *b [[buffer(0)]], constant int &c, device int *d) {{}}"

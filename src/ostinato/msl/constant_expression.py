@@ -23,7 +23,10 @@ _PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
     "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
-_CASTS = {"int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "size_t", "unsigned"}
+_CASTS = frozenset(
+    """int uint short ushort char uchar long ulong size_t unsigned
+    int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t""".split()
+)
 
 
 class NotConstant(ValueError):
@@ -82,7 +85,7 @@ def evaluate(
     lookup: Callable[[str], Value],
     call: Callable[[str, Sequence[Token]], Value] | None = None,
 ) -> Value:
-    """Evaluates ``tokens``; ``lookup`` gives the value of a name, ``call`` that of ``name(tokens)``."""
+    """Evaluates ``tokens``; ``lookup`` gives the value of a name (`a::b` too), ``call`` that of ``name(tokens)``."""
     tokens = _joined_shifts(tokens)
     position = 0
     skipping = 0  # inside an operand that is parsed, not evaluated
@@ -155,6 +158,16 @@ def evaluate(
         if token.kind == IDENTIFIER:
             if text in ("true", "false"):
                 return text == "true"
+            if text in _CASTS and peek() == "(":
+                return truncated((yield operand()))
+            if text == "static_cast":
+                take("<")
+                if take().text not in _CASTS:
+                    raise NotConstant("a cast to anything but an integer")
+                take(">")
+                return truncated((yield operand()))
+            while peek() == "::":
+                text += take().text + take().text
             if peek() == "(" and call is not None:
                 inside = arguments()
                 return 0 if skipping else call(text, inside)

@@ -110,12 +110,25 @@ class TypeName:
 
 
 @dataclass(slots=True)
+class Enumerator:
+    """One name of an enum: its value is that of ``initialiser``, or 0 without one, and ``offset`` more."""
+
+    name: str
+    enum: str
+    scoped: bool
+    initialiser: tuple[int, int] | None
+    offset: int
+    scope: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class Declarations:
     """Everything a source declares, in source order."""
 
     functions: list[Function] = field(default_factory=list)
     instantiations: list[Instantiation] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
+    enumerators: list[Enumerator] = field(default_factory=list)
     aliases: dict[str, list[Token]] = field(default_factory=dict)
     structs: set[str] = field(default_factory=set)
     own_structs: set[str] = field(default_factory=set)
@@ -200,12 +213,13 @@ class _Parser:
             else:
                 return self.instantiation(start, index + 1, end, scope)
         if texts[index] in ("using", "typedef"):
-            return self.alias(index, end, templates)
+            return self.alias(index, end, templates, scope)
         if texts[index] == "static_assert" or (texts[index] == "friend" and not self._befriends_a_function(index, end)):
             return self.syntax.statement_end(index, end) + 1
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
             self._refuse_declarators(index, closing, in_struct)
+            self.enumerators(index, closing, scope)
             return closing + 1
         if texts[index] in ("struct", "class", "union"):
             after = self.struct(start, index, end, scope, in_struct, templates)
@@ -242,8 +256,29 @@ class _Parser:
             parameters.append(TemplateParameter(name, kind, default))
         return TemplateHeader(start, closing, parameters)
 
-    def alias(self, index: int, end: int, templates: list[TemplateHeader]) -> int:
+    def enumerators(self, index: int, closing: int, scope: tuple[str, ...]) -> None:
+        """The names of an ``enum`` that has a body."""
+        texts = self.texts
+        body = next((at for at in range(index, closing) if texts[at] == "{"), None)
+        if body is None:
+            return
+        scoped = texts[index + 1] in ("class", "struct")
+        named = index + 1 + scoped
+        enum = texts[named] if self.tokens[named].kind == IDENTIFIER else ""
+        initialiser, offset = None, 0
+        for begin, end in self.syntax.split(body + 1, self.syntax.match[body]):
+            if begin == end:
+                continue
+            equals = next((at for at in range(begin, end) if texts[at] == "="), end)
+            if equals < end:
+                initialiser, offset = (equals + 1, end), 0
+            self.declarations.enumerators.append(Enumerator(texts[begin], enum, scoped, initialiser, offset, scope))
+            offset += 1
+
+    def alias(self, index: int, end: int, templates: list[TemplateHeader], scope: tuple[str, ...]) -> int:
         closing = self.syntax.statement_end(index, end)
+        if self.texts[index : index + 2] == ["typedef", "enum"]:
+            self.enumerators(index + 1, closing, scope)
         if self.texts[index] == "using" and self.texts[index + 1] != "namespace":
             equals = next((i for i in range(index, closing) if self.texts[i] == "="), None)
             if equals is not None:

@@ -28,7 +28,7 @@ from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
-from .declarations import Declarations, parse_declarations, without_instantiations
+from .declarations import Declarations, Enumerator, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
@@ -327,16 +327,18 @@ class Module:
                 return known[name]
             if name in unknown:
                 raise unknown[name]
-            variable = self._initialised.get(name)
-            if variable is None or variable.initialiser is None or name in visiting or len(visiting) > 100:
+            found = self._initialiser(name)
+            if found is None or name in visiting or len(visiting) > 100:
                 raise NotConstant(f"{name!r} has no constant value")
-            begin, end = variable.initialiser
-            inside = self._tokens[begin + 1 : end]
-            if self._tokens[begin].text == "{":
-                inside = inside[:-1]
+            inside, offset, enum = found
+
+            def sibling(other: str) -> Value:
+                return lookup(f"{enum}::{other}" if f"{enum}::{other}" in self._enumerators else other)
+
             visiting.add(name)
             try:
-                known[name] = evaluate(inside, lookup, call)
+                value = evaluate(inside, sibling, call) if inside else 0
+                known[name] = value + offset if offset else value
                 return known[name]
             except NotConstant as error:
                 unknown[name] = error
@@ -345,6 +347,33 @@ class Module:
                 visiting.discard(name)
 
         return lookup
+
+    @cached_property
+    def _enumerators(self) -> Mapping[str, Enumerator | None]:
+        """Enumerators by each of their names, `E::a` and `a`, or `S::a` in a class; None if a name has two meanings."""
+        named: dict[str, Enumerator | None] = {}
+        for each in self._declarations.enumerators:
+            around = each.scope[-1] if each.scope else ""
+            owners = {each.enum} if each.scoped else {each.enum, around}
+            owners.discard("")
+            if not each.scoped and around not in self._declarations.structs:
+                owners.add("")
+            for owner in owners:
+                name = f"{owner}::{each.name}" if owner else each.name
+                named[name] = None if name in named else each
+        return named
+
+    def _initialiser(self, name: str) -> tuple[Sequence[Token], int, str] | None:
+        """What a constant is initialised with, what is added to that, and the enum that it belongs to."""
+        owner, simple = name.split("::")[-2:] if "::" in name else ("", name)
+        if enumerator := self._enumerators.get(f"{owner}::{simple}" if owner else simple):
+            begin, end = enumerator.initialiser or (0, 0)
+            return self._tokens[begin:end], enumerator.offset, enumerator.enum
+        variable = self._initialised.get(simple)
+        if variable is None or variable.initialiser is None or (owner and owner not in variable.scope[-1:]):
+            return None
+        begin, end = variable.initialiser
+        return self._tokens[begin + 1 : end - (self._tokens[begin].text == "{")], 0, ""
 
     def _absent(self, given: Mapping[str, Value] | None) -> Callable[[str], bool]:
         """Whether an argument's function constant removes it; without values of constants, none does."""
