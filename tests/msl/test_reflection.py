@@ -56,11 +56,50 @@ def test_the_seed_kernel_reads_one_buffer_and_writes_another() -> None:
         ("volatile device int8_t *p", (0, "p", "buffer", "int8", 1, "read_write")),
         ("constant ulong *p [[buffer(1 + 2 * 3)]]", (7, "p", "buffer", "uint64", 1, "read")),
         ("device const float4x4 &p", (0, "p", "value", "float32", 1, "read")),
+        ("uint const device p[]", (0, "p", "buffer", "uint32", 1, "read")),
+        ("constant unsigned p[4]", (0, "p", "buffer", "uint32", 1, "read")),
+        ("device uint4 const *__restrict__ const p", (0, "p", "buffer", "uint32", 4, "read")),
+        ("pointer_t p", (0, "p", "buffer", "float32", 1, "read_write")),
+        ("const pointer_t p [[buffer(1)]]", (1, "p", "buffer", "float32", 1, "read_write")),
+        ("words_t const p", (0, "p", "buffer", "uint32", 1, "read")),
+        ("value_t p", (0, "p", "value", None, 1, "read")),
     ],
 )
 def test_an_argument_is_read_off_its_declaration(declaration: str, expected: tuple[object, ...]) -> None:
-    module = parse(f"{HEAD}struct Params {{ int n; }};\ntypedef long alias_t;\nkernel void k({declaration}) {{}}")
+    aliases = """typedef long alias_t; typedef device float *pointer_t;
+    using words_t = device const uint *; using value_t = constant Params &;"""
+    module = parse(f"{HEAD}struct Params {{ int n; }};\n{aliases}\nkernel void k({declaration}) {{}}")
     assert arguments(module, "k") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("declared", "index"),
+    [
+        ("enum { IN, OUT = 3 };", "OUT"),
+        ("enum Index : uint { IN = 2, OUT };", "OUT"),
+        ("typedef enum Index { IN = 1 << 1, OUT = IN + 1 } Index;", "OUT"),
+        ("typedef enum { FIRST, IN, LAST, OUT, } Index;", "int(OUT)"),
+        ("enum class Index { IN = 1, OUT = IN + 2 }; enum class Other { OUT };", "int(Index::OUT)"),
+        ("enum class Index : int { IN = 2, OUT };", "static_cast<uint32_t>(Index::OUT)"),
+        ("namespace indices { enum { IN = 2, OUT }; }", "indices::OUT"),
+        ("struct Indices { enum { IN = 2, OUT }; };", "Indices::OUT"),
+        ("struct Indices { static constexpr constant int OUT = 3; };", "Indices::OUT"),
+        ("namespace indices { constant constexpr int IN = 2; }", "indices::IN + 1"),
+    ],
+)
+def test_an_index_may_be_an_enumerator_or_a_constant_inside_something(declared: str, index: str) -> None:
+    module = parse(
+        f"{HEAD}{declared}\nconstant bool guarded [[function_constant({index})]];\n"
+        f"kernel void k(device float *p [[buffer({index})]]) {{ if (guarded) p[0] = 1; }}"
+    )
+    assert arguments(module, "k") == [(3, "p", "buffer", "float32", 1, "read_write")]
+    assert [constant.index for constant in module.constants] == [3]
+
+
+def test_an_enumerator_of_a_class_is_not_known_outside_of_it() -> None:
+    source = f"{HEAD}struct Indices {{ enum {{ OUT }}; }}; kernel void k(device float *p [[buffer(OUT)]]) {{}}"
+    with pytest.raises(KernelCompileError, match="'OUT' has no constant value"):
+        parse(source)
 
 
 def test_buffers_without_an_index_get_the_lowest_free_one() -> None:

@@ -24,7 +24,10 @@ _PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7,
     "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }  # fmt: skip
-_CASTS = {"int", "uint", "short", "ushort", "char", "uchar", "long", "ulong", "size_t", "unsigned"}
+_CASTS = frozenset(
+    """int uint short ushort char uchar long ulong size_t unsigned
+    int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t""".split()
+)
 
 
 class NotConstant(ValueError):

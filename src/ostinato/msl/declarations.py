@@ -112,10 +112,12 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True)
 class Enumerator:
-    """A name of an enum at namespace scope: its value is that of the tokens (0 if there are none) and ``more``."""
+    """A name of an enum: its value is that of the tokens (0 if there are none) and ``more``."""
 
     tokens: tuple[Token, ...]
     more: int
+    owner: str
+    """What qualifies the names that the tokens may use as they are."""
 
 
 @dataclass(slots=True)
@@ -210,8 +212,9 @@ class _Parser:
                     raise fail("a template without a declaration", self.tokens[start])
             else:
                 return self.instantiation(start, index + 1, end, scope)
-        if texts[index + (texts[index] == "typedef")] == "enum" and not in_struct:
-            self.enumerators(index + (texts[index] == "typedef"), self.syntax.statement_end(index, end), scope)
+        if texts[index + (texts[index] == "typedef")] == "enum":
+            closing = self.syntax.statement_end(index, end)
+            self.enumerators(index + (texts[index] == "typedef"), closing, scope, in_struct)
         if texts[index] in ("using", "typedef"):
             return self.alias(index, end, templates)
         if texts[index] == "static_assert" or (texts[index] == "friend" and not self._has_body(index, end)):
@@ -268,7 +271,7 @@ class _Parser:
                 self.declarations.structs.add(self.texts[closing - 1])
         return closing + 1
 
-    def enumerators(self, index: int, closing: int, scope: tuple[str, ...]) -> None:
+    def enumerators(self, index: int, closing: int, scope: tuple[str, ...], in_struct: bool) -> None:
         """Notes the enumerators of the ``enum`` at ``index``, if it has a body."""
         texts, known = self.texts, self.declarations.enumerators
         opening = next((at for at in range(index, closing) if texts[at] == "{"), None)
@@ -279,17 +282,18 @@ class _Parser:
         titled = (*scope, texts[title_at]) if self.tokens[title_at].kind == IDENTIFIER else scope
         # Names are looked up as they are written, so each has an entry for every way to qualify it.
         paths = {path[at:] for path in ({titled} if scoped else {titled, scope}) for at in range(len(path))}
-        if not scoped:
+        if not scoped and not in_struct:
             paths.add(())
-        latest = Enumerator((), -1)
+        owner = "::".join(titled)
+        latest = Enumerator((), -1, owner)
         for begin, end in self.syntax.split(opening + 1, self.syntax.match[opening]):
             if begin == end:  # behind the last comma
                 continue
             equals = next((at for at in range(begin, end) if texts[at] == "="), None)
             if equals is None:
-                latest = Enumerator(latest.tokens, latest.more + 1)
+                latest = Enumerator(latest.tokens, latest.more + 1, owner)
             else:
-                latest = Enumerator(tuple(self.tokens[equals + 1 : end]), 0)
+                latest = Enumerator(tuple(self.tokens[equals + 1 : end]), 0, owner)
             for path in paths:
                 name = "::".join((*path, texts[begin]))
                 known[name] = None if name in known else latest

@@ -15,7 +15,7 @@ from .constant_expression import NotConstant, Value, evaluate, whole
 from .declarations import Declarations, Function, Instantiation
 from .layouts import StructLayouts
 from .reflect import Argument, SharedArgument, Signature, element_type
-from .syntax import ADDRESS_SPACES, Attribute, Syntax, ends_type, separate_text, text_of
+from .syntax import ADDRESS_SPACES, Attribute, Syntax, ends_with_name, separate_text, text_of
 from .tokens import IDENTIFIER, PUNCTUATION, Token, fail
 
 THREAD_ATTRIBUTES = frozenset(
@@ -32,6 +32,9 @@ _GRID_ATTRIBUTES = frozenset(
     threads_per_grid threadgroups_per_grid dispatch_threads_per_threadgroup""".split()
 )
 """Attributes that may be scalars or vectors, but must be alike within a kernel."""
+
+_MOST_ALIASES = 32
+"""Limit of aliases of aliases."""
 
 _PARAMETER_ATTRIBUTES = frozenset(
     """buffer threadgroup function_constant texture sampler stage_in payload visible_function_table id maybe_unused
@@ -283,6 +286,7 @@ class KernelFinder:
             if self.syntax.texts[begin:end] == ["void"]:
                 continue
             name, type_tokens, attributes = self._named(begin, end)
+            type_tokens = self._unfolded(type_tokens)
             parameters.append(self._classify(name, type_tokens, attributes, self.syntax.tokens[begin], function))
         self._number(parameters, function)
         return parameters
@@ -309,17 +313,27 @@ class KernelFinder:
                 last -= 1
         array = last < len(plain) - 1
         name_at = plain[last] if last >= 0 else name_at
-        earlier = [syntax.texts[index] for index in plain if index < name_at]
-        named = (
-            syntax.tokens[name_at].kind == IDENTIFIER
-            and len(plain) > 1
-            and not ends_type(earlier, syntax.texts[name_at])
-        )
+        words = [syntax.texts[at] for at in plain if at <= name_at]
+        named = syntax.tokens[name_at].kind == IDENTIFIER and ends_with_name(words)
         type_tokens = [syntax.tokens[i] for i in plain if not (named and i >= name_at)]
         if array and named:
             token = syntax.tokens[begin]
             type_tokens.append(Token(PUNCTUATION, "*", token.file, token.line))
         return syntax.texts[name_at] if named else "", type_tokens, attributes
+
+    def _unfolded(self, type_tokens: list[Token]) -> list[Token]:
+        """The type of a parameter, with what stands behind an alias of a pointer or reference (`using p = device T *`).
+
+        A ``const`` beside the alias is one of the parameter itself, so it is not kept.
+        """
+        aliases, meant = self.declarations.aliases, type_tokens
+        for _ in range(_MOST_ALIASES):
+            plain = [token.text for token in meant if token.text != "const"]
+            if len(plain) != 1 or plain[0] not in aliases:
+                break
+            meant = aliases[plain[0]]
+        indirect = any(word in ("*", "&") for word in _outside_angles([token.text for token in meant]))
+        return list(meant) if indirect else type_tokens
 
     def _classify(
         self, name: str, type_tokens: list[Token], attributes: list[Attribute], token: Token, function: Function

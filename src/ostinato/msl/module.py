@@ -28,7 +28,7 @@ from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
-from .declarations import Declarations, Variable, parse_declarations, without_instantiations
+from .declarations import Declarations, Enumerator, Variable, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
@@ -322,6 +322,13 @@ class Module:
                 return text_of(inside).replace(" ", "") in defined
             raise NotConstant(f"{name}(…) cannot be evaluated here")
 
+        def enumerated(enumerator: Enumerator) -> int:
+            def beside(name: str) -> Value:
+                qualified = f"{enumerator.owner}::{name}"
+                return lookup(qualified if qualified in self._declarations.enumerators else name)
+
+            return whole(evaluate(enumerator.tokens, beside, call) if enumerator.tokens else 0) + enumerator.more
+
         def lookup(name: str) -> Value:
             if name in given:
                 return given[name]
@@ -338,8 +345,7 @@ class Module:
             visiting.add(name)
             try:
                 if enumerator is not None:
-                    first = evaluate(enumerator.tokens, lookup, call) if enumerator.tokens else 0
-                    known[name] = whole(first) + enumerator.more
+                    known[name] = enumerated(enumerator)
                 elif variable is not None and variable.initialiser is not None:
                     begin, end = variable.initialiser
                     braced = self._tokens[begin].text == "{"
@@ -550,9 +556,9 @@ def _key_of(constants: Mapping[int | str, object] | None) -> str:
 
 
 def _is_named(variable: Variable, name: str) -> bool:
-    """Whether a qualified name is that of a variable outside of classes."""
+    """Whether a qualified name is that of a variable."""
     path = (*variable.scope, variable.name)
-    return not variable.in_struct and path[-name.count("::") - 1 :] == tuple(name.split("::"))
+    return path[-name.count("::") - 1 :] == tuple(name.split("::"))
 
 
 def _checked(constant: FunctionConstant, value: object) -> Value:

@@ -20,7 +20,7 @@ from ..errors import UnsupportedFeature
 from .declarations import Declarations, Function, Specialisation
 from .reflect import INTEGERS, SCALAR_BYTES
 from .rewriter import Rewriter
-from .syntax import ADDRESS_SPACES, Syntax, ends_type
+from .syntax import ADDRESS_SPACES, Syntax, ends_with_name
 
 _PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
 _INTEGER_BYTES = {" ".join(sorted(name.split())): SCALAR_BYTES[dtype] for name, dtype in INTEGERS.items()}
@@ -70,7 +70,7 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
         name = ""
         brackets = len(words) - words.index("[") if "[" in words else 0
         at = len(words) - brackets - 1
-        if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and not ends_type(words[:at], words[at]):
+        if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and ends_with_name(words[: at + 1]):
             name = words.pop(at)
         default = (index, end) if index < end else None
         parameters.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words, default))

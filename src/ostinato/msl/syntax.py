@@ -32,9 +32,8 @@ _BEFORE_TYPES = ADDRESS_SPACES | frozenset(
     """const constexpr volatile static inline typename using namespace struct class union enum public private protected
     friend new""".split()
 )
-_QUALIFIERS = ADDRESS_SPACES | {"const", "volatile"}
-_TYPE_WORDS = frozenset({"const", "volatile", "unsigned", "signed", "char", "short", "int", "long"})
-"""Words that are never a parameter's name, and after which one may stand."""
+_QUALIFIERS = ADDRESS_SPACES | frozenset("const volatile restrict __restrict __restrict__".split())
+_BUILTIN_TYPES = frozenset("unsigned signed char short int long bool half float void".split())
 _AFTER_DECLARED = frozenset("; , ) = [ { : >".split())
 _AFTER_ANOTHER_DECLARED = frozenset("; = [".split())
 
@@ -320,11 +319,12 @@ class Syntax:
         return opening
 
 
-def ends_type(earlier: Sequence[str], word: str) -> bool:
-    """Whether the last word of a parameter, behind ``earlier``, belongs to its type (`const uint`) and is no name."""
-    if word in _TYPE_WORDS or (earlier and earlier[-1] in ("::", "typename", "struct")):
-        return True
-    return all(text in _QUALIFIERS for text in earlier)
+def ends_with_name(words: Sequence[str]) -> bool:
+    """Whether the last word of a parameter is its name, not a part of its type: it follows one that is a type."""
+    if words[-1] in _QUALIFIERS or words[-1] in _BUILTIN_TYPES:
+        return False
+    before = [word for word in words[:-1] if word not in _QUALIFIERS]
+    return bool(before) and before[-1] not in ("::", "typename", "struct", "class", "union", "enum")
 
 
 def text_of(tokens: Sequence[Token]) -> str:

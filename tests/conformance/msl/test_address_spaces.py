@@ -236,3 +236,24 @@ def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> No
     with pytest.raises(ost.UnsupportedFeature, match="address space") as caught:
         dev.library(source)
     assert caught.value.line == 3
+
+
+POINTER_ALIASES = f"""{HEAD}
+struct Params {{ float scale; int shift[2]; }};
+using In = const device float *; typedef device float *Out; typedef Out Again; typedef constant Params &Settings;
+typedef threadgroup float *Shared;
+kernel void k(In x, const Again out, Settings settings, Shared shared [[threadgroup(0)]],
+              uint i [[thread_index_in_threadgroup]]) {{
+  shared[i] = x[i] * settings.scale;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = shared[63 - i] + settings.shift[1];
+}}
+"""
+
+
+def test_arguments_may_have_aliases_of_pointers_as_types(dev: ost.Device) -> None:
+    x = np.arange(64, dtype=np.float32)
+    settings = {"scale": 2.0, "shift": [0, 5]}
+    kernel = dev.library(POINTER_ALIASES)["k"]
+    got = launch(dev, kernel, x, 0 * x, settings, threads=64, group_size=64, shared={0: 256})
+    np.testing.assert_array_equal(got, 2 * x[::-1] + 5)

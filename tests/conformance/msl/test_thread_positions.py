@@ -196,3 +196,34 @@ def test_attributes_may_be_narrow_vectors_of_three(dev: ost.Device, library: ost
     got = launch(dev, library["cube"], np.zeros((3, 4, 5, 4), np.uint32), threads=(5, 4, 3), group_size=(5, 2, 3))
     z, y, x = np.mgrid[0:3, 0:4, 0:5]
     np.testing.assert_array_equal(got, np.stack([x, y % 2, z, (z * 2 + y % 2) * 5 + x], -1))
+
+
+QUALIFIED = f"""{HEAD}
+typedef const uint2 place;
+kernel void plain(device uint *out, const uint2 size [[threads_per_grid]], uint2 const at [[thread_position_in_grid]],
+                  const ushort2 local [[thread_position_in_threadgroup]], place group [[threadgroup_position_in_grid]]) {{
+  out[at.y * size.x + at.x] = local.x + 10 * local.y + 100 * group.x + 1000 * group.y;
+}}
+kernel void meeting(device uint *out, place size [[threads_per_grid]], const metal::uint2 at [[thread_position_in_grid]],
+                    ushort2 const local [[thread_position_in_threadgroup]],
+                    vec<uint, 2> const group [[threadgroup_position_in_grid]]) {{
+  const uint alone = simd_sum(1u) - 32;
+  out[at.y * size.x + at.x] = local.x + 10 * local.y + 100 * group.x + 1000 * group.y + alone;
+}}
+"""
+
+
+@pytest.mark.parametrize("name", ["plain", "meeting"])
+def test_a_position_may_be_const(dev: ost.Device, name: str) -> None:
+    got = launch(dev, dev.library(QUALIFIED)[name], np.zeros(512, np.uint32), threads=(32, 16), group_size=(8, 4))
+    y, x = np.mgrid[:16, :32]
+    np.testing.assert_array_equal(got.reshape(16, 32), x % 8 + y % 4 * 10 + x // 8 * 100 + y // 4 * 1000)
+
+
+@pytest.mark.parametrize(
+    "type_", ["unsigned", "unsigned const", "uint const", "metal::uint const", "unsigned short const"]
+)
+def test_a_position_is_found_behind_every_spelling_of_its_type(dev: ost.Device, type_: str) -> None:
+    source = f"{HEAD}kernel void k(device uint *out, {type_} i [[thread_position_in_grid]]) {{ out[i] = i; }}"
+    got = launch(dev, dev.library(source)["k"], np.zeros(64, np.uint32), threads=64, group_size=32)
+    np.testing.assert_array_equal(got, np.arange(64))
