@@ -82,7 +82,7 @@ def evaluate(
     lookup: Callable[[str], Value],
     call: Callable[[str, Sequence[Token]], Value] | None = None,
 ) -> Value:
-    """Evaluates ``tokens``; ``lookup`` gives the value of a name, ``call`` that of ``name(tokens)``."""
+    """Evaluates ``tokens``; ``lookup`` gives the value of a name (``a::b`` too), ``call`` that of ``name(tokens)``."""
     tokens = _joined_shifts(tokens)
     position = 0
     skipping = 0  # inside an operand that is parsed, not evaluated
@@ -155,6 +155,8 @@ def evaluate(
         if token.kind == IDENTIFIER:
             if text in ("true", "false"):
                 return text == "true"
+            while peek() == "::":
+                text += take().text + take().text
             if peek() == "(" and call is not None:
                 inside = arguments()
                 return 0 if skipping else call(text, inside)

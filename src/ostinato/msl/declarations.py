@@ -109,6 +109,14 @@ class TypeName:
     specialised: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Enumerator:
+    """A constant of an enumeration: how many come after the last one with a value, or after the first if none has."""
+
+    value: list[Token]
+    offset: int
+
+
 @dataclass(slots=True)
 class Declarations:
     """Everything a source declares, in source order."""
@@ -122,6 +130,8 @@ class Declarations:
     """Those that the source declares itself; it may also specialise class templates of Metal."""
     types: list[TypeName] = field(default_factory=list)
     specialisations: list[Specialisation] = field(default_factory=list)
+    enumerators: dict[str, list[Enumerator]] = field(default_factory=dict)
+    """By name, and by ``enumeration::name``; several if enumerations of several scopes have the name."""
     linkages: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Each ``extern "C"`` around definitions by its position: the tokens that it consists of."""
     internals: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -206,6 +216,7 @@ class _Parser:
         if texts[index] == "enum":
             closing = self.syntax.statement_end(index, end)
             self._refuse_declarators(index, closing, in_struct)
+            self.enumeration(index, closing)
             return closing + 1
         if texts[index] in ("struct", "class", "union"):
             after = self.struct(start, index, end, scope, in_struct, templates)
@@ -243,9 +254,29 @@ class _Parser:
         elif self.texts[index] == "typedef" and self.tokens[closing - 1].kind == IDENTIFIER:
             self.declarations.types.append(TypeName(self.texts[closing - 1], index, closing + 1, templates))
             self.declarations.aliases[self.texts[closing - 1]] = self.tokens[index + 1 : closing - 1]
+            if self.texts[index + 1] == "enum":
+                self.enumeration(index + 1, closing - 1, self.texts[closing - 1])
             if self.texts[index + 1] in ("struct", "class", "union"):
                 self.declarations.structs.add(self.texts[closing - 1])
         return closing + 1
+
+    def enumeration(self, index: int, end: int, alias: str = "") -> None:
+        """Notes the constants of the enumeration that begins at `enum`, if it has a body."""
+        opening = next((at for at in range(index, end) if self.texts[at] == "{"), None)
+        if opening is None:
+            return
+        heading = range(index + 1, next((at for at in range(index, opening) if self.texts[at] == ":"), opening))
+        names = [self.texts[at] for at in heading if self.tokens[at].kind == IDENTIFIER]
+        value: list[Token] = []
+        offset = -1
+        for begin, finish in self.syntax.split(opening + 1, self.syntax.match[opening]):
+            if begin == finish:
+                continue  # a comma behind the last
+            equals = next((at for at in range(begin, finish) if self.texts[at] == "="), finish)
+            value, offset = (self.tokens[equals + 1 : finish], 0) if equals < finish else (value, offset + 1)
+            name = self.texts[begin]
+            for key in {name, *(f"{owner}::{name}" for owner in (*names[-1:], alias) if owner)}:
+                self.declarations.enumerators.setdefault(key, []).append(Enumerator(value, offset))
 
     def _refuse_declarators(self, index: int, closing: int, in_struct: bool) -> None:
         """``struct S {…} name;`` outside all functions would be a variable that all threads share."""

@@ -28,7 +28,7 @@ from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
-from .declarations import Declarations, parse_declarations, without_instantiations
+from .declarations import Declarations, Enumerator, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
@@ -328,15 +328,22 @@ class Module:
             if name in unknown:
                 raise unknown[name]
             variable = self._initialised.get(name)
-            if variable is None or variable.initialiser is None or name in visiting or len(visiting) > 100:
+            enumerator = self._enumerator(name)
+            offset = 0
+            if name in visiting or len(visiting) > 100:
                 raise NotConstant(f"{name!r} has no constant value")
-            begin, end = variable.initialiser
-            inside = self._tokens[begin + 1 : end]
-            if self._tokens[begin].text == "{":
-                inside = inside[:-1]
+            if variable is not None and variable.initialiser is not None:
+                begin, end = variable.initialiser
+                inside = self._tokens[begin + 1 : end]
+                if self._tokens[begin].text == "{":
+                    inside = inside[:-1]
+            elif enumerator is not None:
+                inside, offset = enumerator.value, enumerator.offset
+            else:
+                raise NotConstant(f"{name!r} has no constant value")
             visiting.add(name)
             try:
-                known[name] = evaluate(inside, lookup, call)
+                known[name] = (evaluate(inside, lookup, call) if inside else 0) + offset
                 return known[name]
             except NotConstant as error:
                 unknown[name] = error
@@ -345,6 +352,14 @@ class Module:
                 visiting.discard(name)
 
         return lookup
+
+    def _enumerator(self, name: str) -> Enumerator | None:
+        """The constant of an enumeration that a name, with or without scopes before it, can only mean."""
+        parts = name.split("::")
+        named = self._declarations.enumerators.get("::".join(parts[-2:]))
+        if named is None:
+            named = self._declarations.enumerators.get(parts[-1], [])
+        return named[0] if len(named) == 1 else None
 
     def _absent(self, given: Mapping[str, Value] | None) -> Callable[[str], bool]:
         """Whether an argument's function constant removes it; without values of constants, none does."""
