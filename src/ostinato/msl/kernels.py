@@ -38,6 +38,9 @@ _PARAMETER_ATTRIBUTES = frozenset(
     user raster_order_group""".split()
 )
 
+_BEFORE_A_TYPE = ADDRESS_SPACES | {"const", "volatile", "unsigned", "signed", "::", "typename", "struct"}
+"""What stands before the name of a type, not before that of a parameter."""
+
 
 @dataclass(slots=True, eq=False)
 class Parameter:
@@ -319,17 +322,9 @@ class KernelFinder:
     def _ends_type(self, plain: list[int], name_at: int) -> bool:
         """Whether the last identifier still belongs to the type (`device float`), not a name."""
         before = self.syntax.texts[name_at - 1] if name_at > plain[0] else ""
-        if before in ("const", "volatile") and self.syntax.texts[name_at - 2] in ("*", "&"):
-            return False
-        return before in ADDRESS_SPACES or before in (
-            "const",
-            "volatile",
-            "unsigned",
-            "signed",
-            "::",
-            "typename",
-            "struct",
-        )
+        if before in ("const", "volatile") and name_at - 2 >= plain[0]:  # `uint const i`, `uint *const i`
+            return self.syntax.texts[name_at - 2] in _BEFORE_A_TYPE
+        return before in _BEFORE_A_TYPE
 
     def _classify(
         self, name: str, type_tokens: list[Token], attributes: list[Attribute], token: Token, function: Function

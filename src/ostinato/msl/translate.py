@@ -391,6 +391,17 @@ class Translator:
                         rewriter.after(function.body[0], self.dialect.enter_namesake)
                 if function.body is not None:
                     refuse_storage_outside_kernels(self.syntax, function)
+                    if not function.templates and "constexpr" in texts[function.start : function.name_at]:
+                        self._may_never_be_constant(function.body)
+
+    def _may_never_be_constant(self, body: tuple[int, int]) -> None:
+        """Lets a constexpr function call functions that are not: g++ refuses one that can never be a constant.
+
+        It does not look past a condition that it does not know, which this one is until the function is evaluated.
+        """
+        begin, end = body
+        self.rewriter.after(begin, "bool __ost_always = true; if (__ost_always) {")
+        self.rewriter.before(end, "}", outermost=True)
 
     def _layouts(self) -> None:
         for number, function in enumerate(self.declarations.functions):

@@ -45,6 +45,32 @@ kernel void enumerated(device float *out, constant int &two [[buffer(1)]]) {{
   out[5] = h == Multiply; out[6] = Last > b; out[7] = b == Multiply; out[8] = float(five) >= mode; out[9] = mode == five;
   out[10] = (five & Multiply) + (two | Narrow) + two * Multiply + (mode - 1);
 }}
+
+struct Limbs {{ uint v[2]; }};
+struct Carried {{ Limbs limbs; uint carry; }};
+Carried add(Limbs a, Limbs b) {{ Carried r; r.limbs.v[0] = a.v[0] + b.v[0]; r.limbs.v[1] = a.v[1] + b.v[1]; r.carry = 0; return r; }}
+constexpr Limbs operator+(const Limbs a, const Limbs b) {{ Carried sum = add(a, b); return sum.limbs; }}
+constexpr Limbs thrice(const Limbs a) {{ return a + a + a; }}
+class Element {{
+public:
+  constexpr Element(uint v) : inner(v) {{}}
+  constexpr Element operator+(const Element other) const {{ return Element(add(inner, other.inner)); }}
+  constexpr void increase(uint by) {{ inner = add(inner, by); }}
+  constexpr explicit operator uint() const {{ return inner; }}
+private:
+  uint inner;
+  inline uint add(uint a, uint b) const {{ return a + b; }}
+}};
+constexpr uint twice(uint n) {{ return 2 * n; }}
+constant float four[twice(2)] = {{1, 2, 3, 4}};
+kernel void never_constant(device float *out, constant int &two [[buffer(1)]]) {{
+  Limbs limbs = {{{{uint(two), 3}}}}; limbs = thrice(limbs); out[0] = limbs.v[0]; out[1] = limbs.v[1];
+  Element element(two); element = element + element; element.increase(1); out[2] = uint(element); out[3] = four[two + 1];
+}}
+kernel void qualified_behind(device float *const out [[buffer(0)]], constant int const & two [[buffer(1)]],
+                             uint const i [[thread_position_in_grid]], ushort const t [[thread_position_in_threadgroup]]) {{
+  out[0] = two + i + t;
+}}
 """
 
 
@@ -56,9 +82,20 @@ def library(dev: ost.Device) -> ost.Library:
 LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4, 5]
 ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
+NEVER_CONSTANT = [6, 9, 5, 4]
+QUALIFIED_BEHIND = [2]
 
 
-@pytest.mark.parametrize(("name", "expected"), [("literals", LITERALS), ("rooted", ROOTED), ("enumerated", ENUMERATED)])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("literals", LITERALS),
+        ("rooted", ROOTED),
+        ("enumerated", ENUMERATED),
+        ("never_constant", NEVER_CONSTANT),
+        ("qualified_behind", QUALIFIED_BEHIND),
+    ],
+)
 def test_a_spelling_has_its_meaning(dev: ost.Device, library: ost.Library, name: str, expected: list[float]) -> None:
     got = launch(dev, library[name], np.zeros(len(expected), np.float32), np.int32(2))
     assert got.tolist() == expected

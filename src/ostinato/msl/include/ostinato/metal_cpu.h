@@ -21,6 +21,7 @@
 // off for the rest of the file on purpose: user code follows.
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wc++11-narrowing"
+#pragma clang diagnostic ignored "-Winvalid-constexpr"
 #pragma clang diagnostic ignored "-Wunknown-pragmas"
 #else
 #pragma GCC diagnostic ignored "-Wnarrowing"
