@@ -38,7 +38,7 @@ _PARAMETER_ATTRIBUTES = frozenset(
     user raster_order_group""".split()
 )
 
-_BEFORE_A_TYPE = ADDRESS_SPACES | {"const", "volatile", "unsigned", "signed", "::", "typename", "struct"}
+_BEFORE_A_TYPE = ADDRESS_SPACES | {"const", "volatile", "::", "typename", "struct"}
 """What stands before the name of a type, not before that of a parameter."""
 
 
@@ -324,6 +324,8 @@ class KernelFinder:
         before = self.syntax.texts[name_at - 1] if name_at > plain[0] else ""
         if before in ("const", "volatile") and name_at - 2 >= plain[0]:  # `uint const i`, `uint *const i`
             return self.syntax.texts[name_at - 2] in _BEFORE_A_TYPE
+        if before in ("unsigned", "signed"):  # types of their own, and first words of others
+            return self.syntax.texts[name_at] in ("char", "short", "int", "long")
         return before in _BEFORE_A_TYPE
 
     def _classify(

@@ -240,7 +240,7 @@ def test_device_against_constant_is_refused_if_the_defaults_differ(dev: ost.Devi
 
 
 def test_overloads_may_call_one_another_and_take_arrays(dev: ost.Device, library: ost.Library) -> None:
-    d, out = launch(dev, library["calls_one_another"], np.zeros(2, np.uint32), np.zeros(3, np.uint32))
+    _, out = launch(dev, library["calls_one_another"], np.zeros(2, np.uint32), np.zeros(3, np.uint32))
     assert out.tolist() == [8, 100 + 11, 10]
 
 

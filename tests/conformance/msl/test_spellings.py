@@ -68,8 +68,10 @@ kernel void never_constant(device float *out, constant int &two [[buffer(1)]]) {
   Element element(two); element = element + element; element.increase(1); out[2] = uint(element); out[3] = four[two + 1];
 }}
 kernel void qualified_behind(device float *const out [[buffer(0)]], constant int const & two [[buffer(1)]],
-                             uint const i [[thread_position_in_grid]], ushort const t [[thread_position_in_threadgroup]]) {{
-  out[0] = two + i + t;
+                             uint const i [[thread_position_in_grid]], ushort const t [[thread_position_in_threadgroup]],
+                             unsigned g [[threadgroup_position_in_grid]], unsigned const n [[threads_per_grid]],
+                             unsigned short s [[threads_per_threadgroup]]) {{
+  out[0] = two + i + t + g + n + s;
 }}
 """
 
@@ -83,7 +85,7 @@ LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4, 5]
 ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
 NEVER_CONSTANT = [6, 9, 5, 4]
-QUALIFIED_BEHIND = [2]
+QUALIFIED_BEHIND = [4]
 
 
 @pytest.mark.parametrize(
