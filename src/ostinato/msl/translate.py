@@ -395,12 +395,9 @@ class Translator:
                         self._may_never_be_constant(function.body)
 
     def _may_never_be_constant(self, body: tuple[int, int]) -> None:
-        """Lets a constexpr function call functions that are not: g++ refuses one that can never be a constant.
-
-        It does not look past a condition that it does not know, which this one is until the function is evaluated.
-        """
+        """Lets a constexpr function call functions that are not, which only some compilers take."""
         begin, end = body
-        self.rewriter.after(begin, "bool __ost_always = true; if (__ost_always) {")
+        self.rewriter.after(begin, "__OST_IF_EVALUATED {")
         self.rewriter.before(end, "}", outermost=True)
 
     def _layouts(self) -> None:
