@@ -36,8 +36,10 @@ _VECTOR = re.compile(r"(?:packed_)?(bool|u?char|u?short|u?int|u?long|half|bfloat
 _VECTOR_TEMPLATE = re.compile(r"(?:packed_)?vec<(.+),([234])>")
 _MATRIX = re.compile(r"(?:packed_)?(half|float)[234]x[234]|matrix<(.+),[234],[234]>")
 _ATOMIC = re.compile(r"_?atomic_(bool|int|uint|float|ulong)|_?atomic<(.+)>")
+_SIMD = re.compile(r"(?:simd|vector|matrix)_((?:u?char|u?short|u?int|u?long|half|float)[234](?:x[234])?)")
+"""The names of ``<simd/simd.h>``: what is behind the prefix is Metal's own."""
 _QUALIFIERS = frozenset(
-    """const volatile device constant threadgroup thread typename struct metal :: __restrict__ restrict coherent
+    """const volatile device constant threadgroup thread typename struct metal simd :: __restrict__ restrict coherent
     static constexpr inline""".split()
 )
 
@@ -138,6 +140,8 @@ def element_type(
         else:
             break
     name = " ".join(words) if len(words) > 1 and all(word.isalpha() for word in words) else "".join(words)
+    if match := _SIMD.fullmatch(name):
+        name = match[1]
     if name in SCALARS:
         return ElementType(name, SCALARS[name])
     if match := _VECTOR.fullmatch(name):

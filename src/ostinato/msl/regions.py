@@ -40,7 +40,7 @@ _CONTROL = frozenset("if for while do return switch else case default break cont
 _DECLARING = frozenset({"using", "typedef", "constexpr", "static_assert"})
 _PURE = frozenset("metal min max abs clamp sizeof as_type static_cast select true false const and or not".split())
 _BEFORE_OPERANDS = frozenset("return case else do and or not".split())
-_VECTOR = re.compile(r"(?:packed_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]")
+_VECTOR = re.compile(r"(?:packed_|simd_|vector_)?(?:bool|u?char|u?short|u?int|u?long|half|bfloat|float)[234]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ typedef _Float16 half;
 #include "integer.h"
 #include "geometric.h"
 #include "matrix.h"
+#include "simd_types.h"
 #include "pack.h"
 #include "logging.h"
 #include "utility.h"

@@ -105,6 +105,7 @@ template <class T> OST_FN constexpr T stateless() {
 #include "integer.h"
 #include "geometric.h"
 #include "matrix.h"
+#include "simd_types.h"
 #include "unaligned.h"
 #include "pack.h"
 #include "logging.h"
