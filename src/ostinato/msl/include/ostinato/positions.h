@@ -40,6 +40,7 @@ struct Thread {
   template <class S> struct As<metal::vec<S, 3>> {
     static OST_FN metal::vec<S, 3> of(uint32_t x, uint32_t y, uint32_t z) { return metal::vec<S, 3>(S(x), S(y), S(z)); }
   };
+  template <class T> struct As<const T> : As<T> {};  // `const uint2 i`: a specialisation is for its type alone
   template <class T> static OST_FN T as(const uint32_t *v) { return As<T>::of(v[0], v[1], v[2]); }
 
   OST_FN uint32_t count() const { return group_size[0] * group_size[1] * group_size[2]; }
