@@ -336,11 +336,11 @@ class KernelFinder:
         guard = None
         if "function_constant" in by_name:
             guard = text_of(by_name["function_constant"].arguments)
-        known = THREAD_ATTRIBUTES | _PARAMETER_ATTRIBUTES
+        of_metal = THREAD_ATTRIBUTES | _PARAMETER_ATTRIBUTES
         # One that Metal does not have is dropped, as Apple's compiler does; on its own it is likely misspelt.
-        telling = any(attribute.name in known for attribute in attributes)
+        telling = any(attribute.name in of_metal for attribute in attributes)
         for attribute in attributes:
-            if attribute.name not in known and not telling:
+            if attribute.name not in of_metal and not telling:
                 raise fail(
                     f"argument {name!r} of {function.name} has the unknown attribute [[{attribute.name}]]", token
                 )
