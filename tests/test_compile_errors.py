@@ -243,3 +243,13 @@ def test_an_error_of_a_kernel_that_is_compiled_when_asked_for_is_placed_too(dev:
     with pytest.raises(ost.KernelCompileError) as caught:
         library["bad"]
     assert (73, "nope; }") in pointed(caught.value)
+
+
+@pytest.mark.parametrize("log", ["ptxas fatal   : Unresolved extern function '_Z6insidej'", ""])
+def test_words_of_nvrtc_that_name_no_place_are_an_error_too(log: str) -> None:
+    from ostinato.backends.cuda import compiling
+
+    error = compiling._failure(log)
+    assert str(error).startswith("the kernels could not be compiled for this device")
+    assert log in str(error)
+    assert error.details == log

@@ -75,6 +75,10 @@ def test_defines_are_macros() -> None:
     assert words("N FLAG", defines={"N": 3, "FLAG": True}) == "3 1"
 
 
+def test_the_order_of_bytes_is_known_as_to_apples_compiler() -> None:
+    assert words("#ifdef __LITTLE_ENDIAN__\n1\n#endif\n#ifdef __BIG_ENDIAN__\n2\n#endif") == "1"
+
+
 def test_includes_are_found_beside_the_file_and_read_once(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "b.h").write_text("#pragma once\nb\n")

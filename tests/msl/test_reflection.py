@@ -109,6 +109,37 @@ def test_buffers_without_an_index_get_the_lowest_free_one() -> None:
     assert [(a.index, a.name) for a in module.kernels["k"].arguments] == [(0, "b"), (1, "a"), (2, "c"), (3, "d")]
 
 
+@pytest.mark.parametrize(
+    ("declared", "index", "expected"),
+    [
+        ("enum Slot { first, second, third = 7, fourth };", "second", 1),
+        ("enum Slot { first, second, third = 7, fourth, };", "fourth", 8),
+        ("enum Slot : int { first = 1 << 2, second };", "Slot::second", 5),
+        ("typedef enum { first = 3, second = first + 6 } Slot;", "second", 9),
+        ("typedef enum { first, second } Slot;", "Slot::second", 1),
+        ("typedef enum Name { first, second } Slot;", "Name::second", 1),
+        ("namespace n { struct S { enum { first = 2, second }; }; }", "n::S::second", 3),
+        ("enum A : uint { first }; enum B { zero, first_of_b }; enum class C { first = 5 };", "A::first", 0),
+        ("enum { first = 4 }; constant int next = first + 1;", "next", 5),
+    ],
+)
+def test_an_index_may_be_a_constant_of_an_enumeration(declared: str, index: str, expected: int) -> None:
+    module = parse(f"{HEAD}{declared}\nkernel void k(device float *x [[buffer({index})]]) {{ x[0] = 1; }}")
+    assert [argument.index for argument in module.kernels["k"].arguments] == [expected]
+
+
+def test_a_name_of_several_enumerations_is_no_index() -> None:
+    source = "enum class A { first }; enum class B { zero, first }; kernel void k(device int *a [[buffer(first)]]) {}"
+    with pytest.raises(KernelCompileError, match="'first' has no constant value"):
+        parse(HEAD + source)
+
+
+@pytest.mark.parametrize("attributes", ["[[buffer(2), access(read)]]", "[[access(read)]] [[buffer(2)]]"])
+def test_an_attribute_that_metal_does_not_have_is_dropped_beside_an_index(attributes: str) -> None:
+    module = parse(f"{HEAD}kernel void k(device const float *x {attributes}) {{}}")
+    assert [argument.index for argument in module.kernels["k"].arguments] == [2]
+
+
 def test_threadgroup_arguments_stand_apart() -> None:
     module = parse(
         f"{HEAD}kernel void k(threadgroup float *b [[threadgroup(1)]], threadgroup int4 *a [[threadgroup(0)]]) {{}}"

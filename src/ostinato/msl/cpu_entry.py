@@ -195,7 +195,9 @@ static void __ost_simdgroup_{number}(__ost::Worker *__w) {{
 
 def _has_two_axes(instance: KernelInstance) -> bool:
     """Whether a kernel asks where its threads lie, and not for their lanes: those that do are written for rows."""
-    asked = {p.thread_attribute: type_text(p.type) for p in instance.parameters if p.role == "thread"}
+    asked = {
+        p.thread_attribute: type_text(p.type).removesuffix(" const") for p in instance.parameters if p.role == "thread"
+    }
     return not any("simdgroup" in name for name in asked) and any(asked.get(at, "1")[-1] in "23" for at in _POSITIONS)
 
 

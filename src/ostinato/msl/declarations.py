@@ -280,8 +280,11 @@ class _Parser:
         scoped = texts[index + 1] in ("class", "struct")
         title_at = index + 1 + scoped
         titled = (*scope, texts[title_at]) if self.tokens[title_at].kind == IDENTIFIER else scope
+        owners = {titled} if scoped else {titled, scope}
+        if texts[index - 1] == "typedef":
+            owners.add((*scope, texts[closing - 1]))
         # Names are looked up as they are written, so each has an entry for every way to qualify it.
-        paths = {path[at:] for path in ({titled} if scoped else {titled, scope}) for at in range(len(path))}
+        paths = {path[at:] for path in owners for at in range(len(path))}
         if not scoped and not in_struct:
             paths.add(())
         owner = "::".join(titled)

@@ -343,8 +343,11 @@ class KernelFinder:
         guard = None
         if "function_constant" in by_name:
             guard = text_of(by_name["function_constant"].arguments)
+        of_metal = THREAD_ATTRIBUTES | _PARAMETER_ATTRIBUTES
+        # One that Metal does not have is dropped, as Apple's compiler does; on its own it is likely misspelt.
+        telling = any(attribute.name in of_metal for attribute in attributes)
         for attribute in attributes:
-            if attribute.name not in THREAD_ATTRIBUTES | _PARAMETER_ATTRIBUTES:
+            if attribute.name not in of_metal and not telling:
                 raise fail(
                     f"argument {name!r} of {function.name} has the unknown attribute [[{attribute.name}]]", token
                 )

@@ -72,6 +72,8 @@ def formal_parameters(syntax: Syntax, function: Function) -> list[FormalParamete
         at = len(words) - brackets - 1
         if at > 0 and (words[at][0].isalpha() or words[at][0] == "_") and ends_with_name(words[: at + 1]):
             name = words.pop(at)
+            if words.count("[") == 1 and "&" not in words:
+                words[at:] = ["*"]  # an array is passed by its address
         default = (index, end) if index < end else None
         parameters.append(FormalParameter(" ".join(sorted(words[:2]) + words[2:]), space, name, "&" in words, default))
     return parameters
@@ -279,7 +281,7 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
     probed = parameters[position]
     address = f"&{names[position]}" if probed.reference else names[position]
     place = f"const int __ost_place = __ost::place_of((const void *)({address}));"
-    choosing = []
+    choosing, declaring = [], []
     for count in range(min(_required(others) for _, others in group), len(parameters) + 1):
         takers = [(function, others) for function, others in group if _required(others) <= count <= len(others)]
         if not takers or (len(takers) > 1 and position >= count):
@@ -294,12 +296,16 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
         calls = [f"return {_tagged(function, others[position])}({passed});" for function, others in takers]
         for at, (_, others) in enumerate(takers[:-1]):
             calls[at] = f"if (__ost_place == {_place(others[position])}) {calls[at]}"
-        choosing.append(
-            f"{heading} {longest.name}({listed}) {trailing} {{ {place if len(calls) > 1 else ''} {' '.join(calls)} }}"
-        )
+        declared = f"{heading} {longest.name}({listed}) {trailing}"
+        choosing.append(f"{declared} {{ {place if len(calls) > 1 else ''} {' '.join(calls)} }}")
+        declaring.append(f"{declared};")
     for function, others in group:
         rewriter.replace(function.name_at, _tagged(function, others[position]))
     rewriter.after(max(function.end for function, _ in group) - 1, " ".join(choosing))
+    defaulted = any(parameter.default for header in longest.templates for parameter in header.parameters)
+    if not longest.in_struct and not defaulted:
+        # What stands between the overloads, and each of them, may call the others.
+        rewriter.lead(min(function.start for function, _ in group), " ".join(declaring))
 
 
 def _required(parameters: list[FormalParameter]) -> int:

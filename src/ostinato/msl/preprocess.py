@@ -53,6 +53,7 @@ PREDEFINED = {
     "__HAVE_BFLOAT__": "1",
     "__HAVE_SIMDGROUP_MATRIX__": "1",
     "__HAVE_ATOMIC_FLOAT__": "1",
+    "__LITTLE_ENDIAN__": "1",
     "__cplusplus": "201402L",
     "__STDC_HOSTED__": "0",
     "NDEBUG": "1",

@@ -393,6 +393,14 @@ class Translator:
                         rewriter.after(function.body[0], self.dialect.enter_namesake)
                 if function.body is not None:
                     refuse_storage_outside_kernels(self.syntax, function)
+                    if not function.templates and "constexpr" in texts[function.start : function.name_at]:
+                        self._may_never_be_constant(function.body)
+
+    def _may_never_be_constant(self, body: tuple[int, int]) -> None:
+        """Lets a constexpr function call functions that are not, which only some compilers take."""
+        begin, end = body
+        self.rewriter.after(begin, "__OST_IF_EVALUATED {")
+        self.rewriter.before(end, "}", outermost=True)
 
     def _layouts(self) -> None:
         for number, function in enumerate(self.declarations.functions):

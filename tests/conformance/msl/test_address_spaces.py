@@ -106,6 +106,12 @@ uint writable(threadgroup const uint *p) {{ return 0; }}
 uint is_written(device uint *p) {{ device uint *q = p; return writable(q); }}
 uint is_written(threadgroup uint *p) {{ threadgroup const uint *q = p; return writable(q); }}
 
+uint sum_of(thread const uint p[2]) {{ return p[0] + p[1]; }}
+uint between(device const uint *p) {{ uint own[2] = {{p[0], p[1]}}; return sum_of(own); }}
+uint sum_of(device const uint *p) {{ uint own[2] = {{p[0] + 1, p[1]}}; return 100 + sum_of(own); }}
+void fill(thread uint p[2], uint n) {{ p[0] = p[1] = n; }}
+void fill(device uint p[2], uint n) {{ p[0] = p[1] = n; }}
+
 template <typename P> float first(P p) {{ return p[0]; }}
 constant float table[3] = {{5, 6, 7}};
 
@@ -157,6 +163,10 @@ kernel void with_other_defaults(device uint *d, device uint *out) {{
   const Place place = {{100}}; out[12] = place.of(d); out[13] = place.of(t);
   out[14] = is_written(d); out[15] = is_written(t);
   out[16] = spelled(d, 1u); out[17] = spelled(t, 1u);
+}}
+kernel void calls_one_another(device uint *d, device uint *out) {{
+  uint own[2]; fill(own, 4); fill(d, 5);
+  out[0] = sum_of(own); out[1] = sum_of(d); out[2] = between(d);
 }}
 kernel void members(device Accumulator *d, constant Accumulator &c, device float *out) {{
   threadgroup Accumulator t; Accumulator s; t.sum = 0; t.add(2); s.add(3); d[0].add(4);
@@ -227,6 +237,11 @@ def test_device_against_constant_is_refused_if_the_defaults_differ(dev: ost.Devi
         pytest.skip("Metal's own compiler tells them apart")
     with pytest.raises(ost.UnsupportedFeature, match="differ only in address space"):
         dev.library(f"{HEAD}int f(const device float *p, int n = 1) {{ return n; }}\n{second}\nkernel void k() {{}}")
+
+
+def test_overloads_may_call_one_another_and_take_arrays(dev: ost.Device, library: ost.Library) -> None:
+    _, out = launch(dev, library["calls_one_another"], np.zeros(2, np.uint32), np.zeros(3, np.uint32))
+    assert out.tolist() == [8, 100 + 11, 10]
 
 
 def test_device_against_constant_is_refused_with_its_line(dev: ost.Device) -> None:

@@ -71,6 +71,28 @@ kernel void shared(device float *out [[buffer(SlotOut)]], constant int &two [[bu
   Slot slot = Slot(two / 2); out[0] = slot == SlotTwo; out[1] = int(Side::Left) + sizeof(Side) + sizeof(Slot);
   out[2] = offsetof(Header, body) * two;
 }}
+
+struct Limbs {{ uint v[2]; }};
+struct Carried {{ Limbs limbs; uint carry; }};
+Carried add(Limbs a, Limbs b) {{ Carried r; r.limbs.v[0] = a.v[0] + b.v[0]; r.limbs.v[1] = a.v[1] + b.v[1]; r.carry = 0; return r; }}
+constexpr Limbs operator+(const Limbs a, const Limbs b) {{ Carried sum = add(a, b); return sum.limbs; }}
+constexpr Limbs thrice(const Limbs a) {{ return a + a + a; }}
+class Element {{
+public:
+  constexpr Element(uint v) : inner(v) {{}}
+  constexpr Element operator+(const Element other) const {{ return Element(add(inner, other.inner)); }}
+  constexpr void increase(uint by) {{ inner = add(inner, by); }}
+  constexpr explicit operator uint() const {{ return inner; }}
+private:
+  uint inner;
+  inline uint add(uint a, uint b) const {{ return a + b; }}
+}};
+constexpr uint twice(uint n) {{ return 2 * n; }}
+constant float four[twice(2)] = {{1, 2, 3, 4}};
+kernel void never_constant(device float *out, constant int &two [[buffer(1)]]) {{
+  Limbs limbs = {{{{uint(two), 3}}}}; limbs = thrice(limbs); out[0] = limbs.v[0]; out[1] = limbs.v[1];
+  Element element(two); element = element + element; element.increase(1); out[2] = uint(element); out[3] = four[two + 1];
+}}
 """
 
 
@@ -83,8 +105,7 @@ LITERALS = [4, 2 * 11.5, 1.5, 4, 7, 4, 2 + 6, 9, 4, 5]
 ROOTED = [3, 3, 1 + 8, 1, 7]
 ENUMERATED = [1] * 10 + [5 + 3 + 10 + 4]
 SHARED = [1, 3 + 1 + 4, 32]
-
-
+NEVER_CONSTANT = [6, 9, 5, 4]
 EXPECTED = {
     "literals": LITERALS,
     "rooted": ROOTED,
@@ -92,6 +113,7 @@ EXPECTED = {
     "parameters": [2, 1],
     "overloads": [1, 4, 6, 9],
     "shared": SHARED,
+    "never_constant": NEVER_CONSTANT,
 }
 
 

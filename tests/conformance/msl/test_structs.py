@@ -244,3 +244,30 @@ def test_friends_are_defined_between_the_members_of_a_class(dev: ost.Device) -> 
     kernel = dev.library(FRIENDS)["friends"]
     _, got = launch(dev, kernel, np.array([3, 4], np.int32).tobytes(), readers, out, threads=32, group_size=32)
     assert got.tolist() == [10, 15, 3, 100, 496]
+
+
+SHARED = """
+#include <simd/simd.h>
+typedef struct { vector_float2 a; simd_float3 b; matrix_float3x3 m; simd_uint4 u; simd::float4 c; simd_float4x4 n; } Shared;
+kernel void shared(device Shared *s [[buffer(0)]], device simd_float4 *v [[buffer(1)]], constant vector_ushort2 &w [[buffer(2)]]) {
+  const simd::float4x4 turned = metal::transpose(s->n);
+  v[0] = s->c + simd_float4(s->a, s->b.zx) + float4(s->m * s->b, 0) + simd::float4(s->u) + turned * float4(w.x, w.y, 0, 0);
+}
+"""
+
+
+def test_the_names_of_simd_are_those_of_metal(dev: ost.Device) -> None:
+    kernel = dev.library(HEAD + SHARED)["shared"]
+    assert [str(each) for each in kernel.signature.arguments][1:] == [
+        "1: v *float4 (read-write)",
+        "2: w ushort2 (read)",
+    ]
+    s = np.zeros(1, kernel.dtype("s"))
+    s["a"], s["b"], s["u"], s["c"] = (1, 2), (3, 4, 5), (10, 20, 30, 40), (100, 200, 300, 400)
+    s["m"][..., :3], s["n"] = np.arange(9).reshape(3, 3), np.arange(16).reshape(4, 4)
+    _, v = launch(dev, kernel, s, np.zeros(4, np.float32), np.array([1, 2], np.uint16))
+    m, n = np.arange(9).reshape(3, 3).T, np.arange(16).reshape(4, 4)
+    expected = (
+        np.array([100, 200, 300, 400]) + [1, 2, 5, 3] + [*(m @ [3, 4, 5]), 0] + [10, 20, 30, 40] + n @ [1, 2, 0, 0]
+    )
+    assert v.tolist() == expected.tolist()

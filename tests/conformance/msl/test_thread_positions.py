@@ -76,6 +76,19 @@ template <typename V> kernel void flat_2d(device uint *out, V at [[thread_positi
 }}
 template [[host_name("uint2")]] kernel void flat_2d<uint2>(device uint *, uint2, uint2, uint2, uint2, uint2);
 template [[host_name("ushort2")]] kernel void flat_2d<ushort2>(device uint *, ushort2, ushort2, ushort2, ushort2, ushort2);
+template <typename V> void write(device uint *out, V at, V all, V in, V group, V size) {{
+  const uint flat = at.y * all.x + at.x;
+  out[flat * 6] = in.x; out[flat * 6 + 1] = in.y; out[flat * 6 + 2] = group.x; out[flat * 6 + 3] = group.y;
+  out[flat * 6 + 4] = size.x; out[flat * 6 + 5] = size.y;
+}}
+kernel void const_before(device uint *out, const uint2 at [[thread_position_in_grid]], const uint2 all [[threads_per_grid]],
+    const uint2 in [[thread_position_in_threadgroup]], const uint2 group [[threadgroup_position_in_grid]],
+    const uint2 size [[threads_per_threadgroup]]) {{ write(out, at, all, in, group, size); }}
+kernel void const_behind(device uint *out, uint2 const at [[thread_position_in_grid]], uint2 const all [[threads_per_grid]],
+    uint2 const in [[thread_position_in_threadgroup]], uint2 const group [[threadgroup_position_in_grid]],
+    uint2 const size [[threads_per_threadgroup]]) {{
+  write(out, at, all, in, group, size); threadgroup_barrier(mem_flags::mem_device);
+}}
 kernel void cube(device uint *out, ushort3 at [[thread_position_in_grid]], ushort3 all [[threads_per_grid]],
                  ushort3 in [[thread_position_in_threadgroup]], ushort index [[thread_index_in_threadgroup]]) {{
   const uint flat = (at.z * all.y + at.y) * all.x + at.x;
@@ -184,7 +197,7 @@ def test_attributes_may_be_scalars_of_16_or_32_bits(
     np.testing.assert_array_equal(got, np.stack(expected, 1))
 
 
-@pytest.mark.parametrize("name", ["uint2", "ushort2"])
+@pytest.mark.parametrize("name", ["uint2", "ushort2", "const_before", "const_behind"])
 def test_attributes_may_be_vectors_of_two(dev: ost.Device, library: ost.Library, name: str) -> None:
     got = launch(dev, library[name], np.zeros((5, 13, 6), np.uint32), threads=(13, 5), group_size=(4, 2))
     y, x = np.mgrid[0:5, 0:13]

@@ -140,7 +140,8 @@ def _failure(log: str) -> KernelCompileError:
     log = log.strip("\0\n ")
     errors = _read_errors(log.replace(f"{NAMESPACE}::", ""))
     if not errors:
-        return KernelCompileError("the kernels could not be compiled for this device", details=log)
+        said = f": {log.splitlines()[0]}" if log else ""
+        return KernelCompileError(f"the kernels could not be compiled for this device{said}", details=log)
     return KernelCompileError.of(errors, log)
 
 
@@ -149,6 +150,8 @@ def _read_errors(log: str) -> list[Diagnostic]:
     errors: list[Diagnostic] = []
     takes_notes = False
     messages = list(_MESSAGE.finditer(log))
+    if not messages:  # a linker's words have no place in the text
+        return []
     ends = [*(message.start() for message in messages[1:]), len(log)]
     for message, end in zip(messages, ends, strict=True):
         diagnostic = _diagnostic(message, log[message.end() : end])

@@ -17,10 +17,21 @@
 #endif
 #define OST_ROOT
 
+// Before the body of a constexpr function, which in Metal may be one that is never constant. g++ refuses that, but it
+// does not look behind a condition that is only known when the function is evaluated.
+#ifdef __clang__
+#define __OST_IF_EVALUATED
+#else
+#define __OST_IF_EVALUATED         \
+  bool __ost_is_evaluated = true; \
+  if (__ost_is_evaluated)
+#endif
+
 // Real shaders convert freely inside braces and leave helpers unused; in Metal neither is worth a message. These stay
 // off for the rest of the file on purpose: user code follows.
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wc++11-narrowing"
+#pragma clang diagnostic ignored "-Winvalid-constexpr"
 #pragma clang diagnostic ignored "-Wunknown-pragmas"
 #else
 #pragma GCC diagnostic ignored "-Wnarrowing"

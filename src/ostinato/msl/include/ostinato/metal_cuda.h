@@ -7,6 +7,7 @@
 
 #define OST_FN __device__ __forceinline__
 #define OST_ROOT __ost_program
+#define __OST_IF_EVALUATED
 
 // Real shaders convert freely inside braces and leave helpers unused; in Metal neither is worth a message. These stay
 // off for the rest of the file on purpose: user code follows.
