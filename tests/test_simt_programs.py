@@ -14,6 +14,7 @@ import pytest
 import ostinato as ost
 from simt_programs import program
 from simt_running import PER_LIBRARY, differences, executions, explained, in_lockstep, on_device
+from simt_tree import Program
 
 PROGRAMS = int(os.environ.get("SIMT_PROGRAMS", 10))
 SHARING = max(10, PROGRAMS // 10)
@@ -34,6 +35,7 @@ def test_programs_compute_the_same_in_every_way(dev: ost.Device, fibers: ost.Dev
     for one, expected, got in results:
         assert not differences(expected, got), explained(one, dev)
         assert not differences(in_lockstep(one), expected), explained(one, fibers)
+    assert_nearly_all_are_vectors(dev, programs)
 
 
 @pytest.mark.parametrize("first", range(0, SHARING, PER_LIBRARY))
@@ -44,6 +46,13 @@ def test_lanes_that_share_memory_step_together_or_are_named(dev: ost.Device, fir
             assert "results may differ" in str(execution)
         else:
             assert not differences(in_lockstep(one), got), explained(one, dev)
+    assert_nearly_all_are_vectors(dev, programs)
+
+
+def assert_nearly_all_are_vectors(dev: ost.Device, programs: list[Program]) -> None:
+    """So that what is compared are not fibers with fibers."""
+    ways = [execution.way for execution in executions(dev, programs)]
+    assert 10 * ways.count("vector") >= 9 * len(ways), ways
 
 
 def test_equal_calls_in_two_branches_stay_two(dev: ost.Device) -> None:
