@@ -65,13 +65,18 @@ SHARING = {
     "a buffer that is only read": ("x[id] = simd_sum(in[id ^ 1]);", False),
     "no simdgroup function": (
         "threadgroup float t[32]; t[l] = l; if (l > 3) threadgroup_barrier(mem_flags::mem_none);",
-        False,
+        True,
     ),
+    "split at a barrier": ("threadgroup float t[32]; t[l] = l; threadgroup_barrier(mem_flags::mem_none);", True),
+    "a loop that reads what another thread writes": ("y[id] = x[id ^ 1]; x[id] = 1;", True),
+    "a loop with threadgroup memory": ("threadgroup float t[32]; t[l] = l; y[id] = t[l ^ 1];", True),
+    "a loop over elements": ("x[id] += y[id]; y[id + 1] = in[id ^ 1];", True),
+    "a loop over elements of its own": ("x[id] += y[id]; if (x[id] > 3) y[id] = in[id ^ 1];", False),
 }
 
 
 @pytest.mark.parametrize("name", SHARING)
-def test_fibers_are_named_where_only_lockstep_orders_the_memory_of_lanes(name: str) -> None:
+def test_kernels_are_named_where_only_lockstep_orders_the_memory_of_lanes(name: str) -> None:
     body, shares = SHARING[name]
     shared = ", threadgroup float *s [[threadgroup(0)]]" if "s[l]" in body else ""
     text = (
@@ -100,13 +105,38 @@ def test_without_clang_the_same_kernels_run_split_or_as_fibers(
     library = dev.library(SOURCE.replace("float(id)", "float(id + 1)"))
     no_clang = "vectors need clang 18 or the ziglang wheel"
     assert str(library["lanes"].execution) == f"fibers: calls simd_sum at line 12; {no_clang}"
-    assert str(library["mirrored"].execution) == f"split: its threads meet at barriers only, line 8; {no_clang}"
+    split = f"split: its threads meet at barriers only, line 8{NO_LOCKSTEP}; {no_clang}"
+    assert str(library["mirrored"].execution) == split
     values = dev.zeros(64, "float32")
     encoder = dev.command_encoder()
     encoder.dispatch(library["lanes"], values, threads=32)
     encoder.dispatch(library["mirrored"], values, threads=64, group_size=64)
     encoder.commit_and_wait()
     assert (values.numpy() == [0] * 32 + [sum(range(1, 33))] * 32).all()
+
+
+def test_lanes_that_share_threadgroup_memory_step_together(dev: ost.Device) -> None:
+    library = dev.library("""#include <metal_stdlib>
+        using namespace metal;
+        kernel void tail(device uint *x, uint l [[thread_index_in_threadgroup]]) {
+            threadgroup uint t[64];
+            t[l] = l;
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            if (l < 32) { t[l] += t[l + 32]; t[l] += t[l + 16]; t[l] += t[l + 8]; t[l] += t[l + 4]; t[l] += t[l + 2]; }
+            if (l == 0) x[0] = t[0] + t[1];
+        }
+        kernel void turned(device uint *x, uint l [[thread_index_in_threadgroup]]) {
+            threadgroup uint t[32];
+            t[l] = l;
+            x[l] = t[31 - l];
+        }""")
+    assert str(library["turned"].execution) == "vector: its lanes share threadgroup memory"
+    x = dev.zeros(64, "uint32")
+    encoder = dev.command_encoder()
+    encoder.dispatch(library["turned"], x, threads=32, group_size=32)
+    encoder.dispatch(library["tail"], x[32:], threads=64, group_size=64)
+    encoder.commit_and_wait()
+    assert x.numpy().tolist() == [*range(31, -1, -1), sum(range(64)), *[0] * 31]
 
 
 def test_a_checked_device_runs_everything_as_fibers() -> None:

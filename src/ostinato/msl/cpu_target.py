@@ -13,7 +13,7 @@ from .declarations import Declarations
 from .fiber_sites import mark_paths
 from .float_overloads import add_bfloat_overloads
 from .kernels import KernelInstance
-from .lane_sharing import lanes_may_share
+from .lane_sharing import has_threadgroup_memory, lanes_may_share
 from .local_memory import mark_locals
 from .reflect import element_type
 from .rewriter import Rewriter
@@ -82,20 +82,28 @@ def translate_for_cpu(source: Source) -> TargetText:
 
 
 def _execution(instance: KernelInstance, way: cpu_entry.Way, translator: Translator, source: Source) -> Execution:
+    note = _NO_LOCKSTEP if lanes_may_share(instance, source.syntax, source.convergence) else ""
     if way is cpu_entry.Way.LOOP:
-        return Execution("loop", "its threads never meet", as_vectors=source.multiplies_bytes(instance))
+        return Execution("loop", "its threads never meet", note, _better_as_vectors(instance, source))
     if way is cpu_entry.Way.REGIONS:
         tokens = source.syntax.tokens[slice(*(instance.function.body or (0, 0)))]
         lines = sorted({token.line for token in tokens if token.text == "threadgroup_barrier"})
         shown = ", ".join(map(str, lines[:4])) + (", …" if len(lines) > 4 else "")
-        return Execution("split", f"its threads meet at barriers only, line{'s' if len(lines) > 1 else ''} {shown}")
+        where = f"line{'s' if len(lines) > 1 else ''} {shown}"
+        return Execution("split", f"its threads meet at barriers only, {where}", note)
     reason = translator.unsplit.get(instance.function.name_at, "its threads meet")
     if source.fibers:
         reason = f"the device is opened with {'debug' if source.debug else 'checked'}=True"
     elif source.prints(instance):
         reason = "it prints, and only a fiber knows its thread"
-    shares = lanes_may_share(instance, source.syntax, source.convergence)
-    return Execution("fibers", reason, _NO_LOCKSTEP if shares else "")
+    return Execution("fibers", reason, note)
+
+
+def _better_as_vectors(instance: KernelInstance, source: Source) -> str:
+    """Why a loop had better be vectors; empty if it had not."""
+    if source.multiplies_bytes(instance):
+        return "it multiplies bytes"
+    return "its lanes share threadgroup memory" if has_threadgroup_memory(instance, source.syntax) else ""
 
 
 def _way(instance: KernelInstance, translator: Translator, source: Source) -> cpu_entry.Way:

@@ -27,8 +27,8 @@ class Execution:
     note: str = ""
     """What this way may change in the results, or why it is not a faster one."""
 
-    as_vectors: bool = False
-    """Whether it runs faster with the lanes of a simdgroup in vector registers, although its threads never meet."""
+    as_vectors: str = ""
+    """Why it is to run with the lanes of a simdgroup in vector registers, although its threads never meet."""
 
     @property
     def explanation(self) -> str:

@@ -78,7 +78,7 @@ def compile_kernels(
         return {name: replace(kernel, warnings=warnings) for name, kernel in kernels.items()}
     for name in only if only is not None and len(only) == 1 else ():
         known = module.known_execution(name, constants)
-        if known is not None and _faster_as_vectors(known):
+        if known is not None and _better_as_vectors(known):
             vector, _ = _vector_kernels(module, constants, {name: _reason(known)}, alone=True)
             if vector:
                 return vector
@@ -86,7 +86,7 @@ def compile_kernels(
     slow = {
         name: _reason(way)
         for name, way in translation.executions.items()
-        if _faster_as_vectors(way) and name not in translation.log_sites
+        if _better_as_vectors(way) and name not in translation.log_sites
     }
     vector, notes = _vector_kernels(module, constants, slow, alone=len(translation.kernels) == 1) if slow else ({}, {})
     rest = [name for name in translation.kernels if name not in slow or name in notes]
@@ -99,14 +99,14 @@ def compile_kernels(
     return {**loops, **_kernels_of(kernel_library(toolchain.find(), translation), translation, notes)}
 
 
-def _faster_as_vectors(execution: Execution) -> bool:
+def _better_as_vectors(execution: Execution) -> bool:
     """Whether a kernel is to run with the lanes of a simdgroup in vector registers, if that can be."""
-    return execution.way in ("fibers", "split") or execution.as_vectors
+    return execution.way in ("fibers", "split") or bool(execution.as_vectors)
 
 
 def _reason(execution: Execution) -> str:
     """Why a kernel is to run as vectors."""
-    return "it multiplies bytes" if execution.as_vectors else execution.reason
+    return execution.as_vectors or execution.reason
 
 
 def _debug_kernels(
