@@ -84,9 +84,8 @@ def _loops(syntax: Syntax, body: range, meets: list[int], type_: str | None) -> 
     """The loops of a body that matter, with their own exits, outer ones first."""
     texts, match = syntax.texts, syntax.match
     loops: list[_Loop] = []
-    breakable: list[
-        tuple[int, _Loop | None, str]
-    ] = []  # statements around a place that `break` may leave, by their end
+    # The statements around a place that `break` may leave, by their end, with the word that they begin with.
+    breakable: list[tuple[int, _Loop | None, str]] = []
     lambdas: list[int] = []
     conditions: set[int] = set()  # of `do`
     for index in body:
