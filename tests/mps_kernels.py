@@ -28,6 +28,8 @@ SCALAR_TYPES = {"uchar": 0, "char": 1, "short": 2, "int": 3, "long": 4, "half": 
 """What torch calls them in casts."""
 TOLERANCE = {"float": 2e-5, "half": 1e-3, "bfloat": 8e-3}
 """Relative, of a result that was rounded to the type once; divisions and `exp` are as exact as Metal asks."""
+NO_ERRORS = np.zeros(1 << 15, np.uint8)
+"""Where kernels report arguments that they refuse: a count, then messages."""
 
 
 def kernel(checkouts: Checkouts, file: str, name: str, **options: Any) -> ost.Kernel:

@@ -103,7 +103,10 @@ def test_unary_with_strides_and_a_number(
     out = np.zeros((11, 5, 7), np.float32 if "float_int_int" in name else memory.dtype)
     to = out.transpose(1, 0, 2)
     unary = kernel(checkouts, "UnaryKernel", name)
-    got = launch(dev, unary, out, memory, sizes(x), strides(x), strides(to), 3, alpha, threads=x.size, group_size=32)
+    got = launch(
+        dev, unary, out, memory, sizes(x), strides(x), strides(to), 3, alpha,
+        threads=(sizes(x)[0], x.size // sizes(x)[0]), group_size=(7, 32),
+    )  # fmt: skip
     expected = function(x.astype(float)).transpose(1, 0, 2)
     assert_allclose(got.astype(float), expected, rtol=5 * TOLERANCE.get(dtype, 2e-5), atol=1e-6)
 

@@ -35,11 +35,9 @@ def test_upsample(
     anti_alias, out = mode.endswith("aa"), np.zeros((2, 3, 6, 40), x.dtype)
     align = align and not anti_alias
     scales = [10 / 5, 16 / 39] if align else [11 / 6, 17 / 40]
-    got = launch(
-        dev, upsample, x, out, element_strides(x).astype(np.uint64), element_strides(out).astype(np.uint64),
-        np.array(x.shape), np.array(out.shape), np.array(scales[::-1], np.float32), np.bool_(align),
-        threads=240, group_size=64,
-    )  # fmt: skip
+    shapes = np.array([element_strides(x), x.shape, element_strides(out), out.shape], np.int64)
+    parameters = shapes.tobytes() + np.array(scales[::-1], np.float32).tobytes() + bytes([align, *bytes(7)])
+    got = launch(dev, upsample, x, out, parameters, threads=240, group_size=64)
     expected = functional.interpolate(
         doubles(x), (6, 40), mode=mode.split("2d")[0], align_corners=align, antialias=anti_alias
     )
@@ -189,29 +187,33 @@ def test_average_pool_of_volumes_and_its_gradient(
     assert_allclose(got, leaf.grad, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["half", "bool"])
-def test_windows_to_columns(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str) -> None:
-    im2col = kernel(checkouts, "Im2Col", f"im2col_{dtype}")
+@pytest.mark.parametrize(("dtype", "offsets"), [("half", np.uint32), ("bool", np.uint64)])
+def test_windows_to_columns(
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str, offsets: Any
+) -> None:
+    im2col = kernel(checkouts, "Im2Col", f"im2col_{dtype}_u{np.dtype(offsets).itemsize * 8}")
     x = numbers.integers(0, 2, (2, 3, 9, 8)).astype(DTYPES[dtype])
     expected = functional.unfold(doubles(x), (3, 2), dilation=(2, 1), padding=(1, 2), stride=(2, 3))
     out = np.zeros(expected.shape, x.dtype)
     got = launch(
         dev, im2col, x, out, np.array([2, 3, 1, 2], np.uint32), np.array([2, 1, 3, 2], np.int32),
-        element_strides(x)[::-1].astype(np.uint64), np.array([*element_strides(out)[::-1], 4], np.uint64),
-        np.array(x.shape[::-1]), threads=(out.shape[2], 3, 2), group_size=(64, 1, 1),
+        element_strides(x)[::-1].astype(offsets), np.array([*element_strides(out)[::-1], 4], offsets),
+        np.array(x.shape[::-1], offsets), threads=(out.shape[2], 3, 2), group_size=(64, 1, 1),
     )  # fmt: skip
     assert_array_equal(got.astype(float), expected)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_columns_to_image(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str) -> None:
-    col2im = kernel(checkouts, "Col2Im", f"col2im_kernel_{dtype}")
+@pytest.mark.parametrize(("dtype", "offsets"), [("float", np.uint32), ("half", np.uint64), ("bfloat", np.uint32)])
+def test_columns_to_image(
+    dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str, offsets: Any
+) -> None:
+    col2im = kernel(checkouts, "Col2Im", f"col2im_kernel_{dtype}_u{np.dtype(offsets).itemsize * 8}")
     columns = numbers.standard_normal((2, 3 * 3 * 2, 4 * 4)).astype(DTYPES[dtype])
     pairs = [(9, 8), (3, 2), (1, 2), (2, 3), (2, 1), (4, 4)]
     size, window, pad, step, spread, _ = pairs
     got = launch(
-        dev, col2im, columns, np.zeros((2, 3, 9, 8), columns.dtype), 18 * 16, 3,
-        *(np.array(pair, np.uint32) for pair in pairs), 3 * 72, np.array([16, 1], np.uint32),
+        dev, col2im, columns, np.zeros((2, 3, 9, 8), columns.dtype), offsets(18 * 16), 3,
+        *(np.array(pair, np.uint32) for pair in pairs), offsets(3 * 72), np.array([16, 1], offsets),
         threads=(8, 9, 6), group_size=(8, 8, 1),
     )  # fmt: skip
     expected = functional.fold(doubles(columns), size, window, dilation=spread, padding=pad, stride=step)

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
-from mps_kernels import DTYPES, TOLERANCE, address, element_strides, kernel, sizes, strides
+from mps_kernels import DTYPES, NO_ERRORS, TOLERANCE, address, element_strides, kernel, sizes, strides
 
 Array = NDArray[Any]
-NO_ERRORS = np.zeros(1 << 15, np.uint8)
-"""Where kernels report indices that are out of bounds: a count, then messages."""
 
 
 def steps(array: Array) -> NDArray[np.int64]:
@@ -182,33 +180,35 @@ def test_masked_fill_with_strides(dev: ost.Device, checkouts: Checkouts, numbers
     assert_array_equal(got, np.where(mask.T, -5, x))
 
 
-def test_index_copy(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator) -> None:
-    copy = kernel(checkouts, "Indexing", "index_copy_dense_bfloat_long")
+@pytest.mark.parametrize("width", [32, 64])
+def test_index_copy(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, width: int) -> None:
+    copy = kernel(checkouts, "Indexing", f"index_copy_dense_bfloat_long_{width}")
     x, source = (numbers.standard_normal(shape).astype(DTYPES["bfloat"]) for shape in ((3, 9, 5), (3, 4, 5)))
     index = np.array([8, 0, 3, 5])
-    shape = np.array(x.shape, np.int64)
-    got = launch(dev, copy, np.zeros_like(x), x, source, index, 1, shape, 3, 4, threads=x.size, group_size=32)
+    got = launch(dev, copy, x, source, index, 9, 5, 4, threads=(5, 4, 3), group_size=(5, 4, 2))
     expected = x.copy()
     expected[:, index] = source
     assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("index", ["uint", "ulong"])
 @pytest.mark.parametrize("dtype", ["half", "bool", "long"])
-def test_nonzero(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str) -> None:
+def test_nonzero(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str, index: str) -> None:
+    """The last group, and the last SIMD group in it, are not full."""
     count, scan, scatter = (
-        kernel(checkouts, "Indexing", name)
+        kernel(checkouts, "Indexing", f"{name}_{index}")
         for name in (f"count_nonzero_prefix_sum_{dtype}", "prefix_sum_blocks", f"scatter_nonzero_indices_{dtype}")
     )
     x = (numbers.random((7, 11, 37)) < 0.3).astype(DTYPES[dtype])
     grid, groups = {"threads": x.size, "group_size": 256}, -(-x.size // 256)
-    prefix, sums = launch(dev, count, x, np.zeros(x.size, np.int32), np.zeros(groups, np.int32), **grid)
+    sums = launch(dev, count, x, np.zeros(groups, np.uint32), 0, 0, **grid)
     offsets, total = launch(
-        dev, scan, sums, np.zeros_like(sums), np.zeros(1, np.int32), groups, groups=1, group_size=groups
+        dev, scan, sums, np.zeros(groups, np.int64), np.zeros(1, np.int64), groups, groups=1, group_size=32
     )
     expected = np.argwhere(x)
     assert total == len(expected)
     shape = np.array(x.shape, np.int64)
-    got = launch(dev, scatter, x, prefix, np.zeros_like(expected), 3, shape, offsets, len(expected), **grid)
+    got = launch(dev, scatter, x, np.zeros_like(expected), 3, shape, offsets, len(expected), 0, 0, **grid)
     assert_array_equal(got, expected)
 
 

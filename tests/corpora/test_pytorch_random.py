@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import ostinato as ost
 from checkouts import Checkouts
 from launching import launch
-from mps_kernels import DTYPES, TOLERANCE, kernel
+from mps_kernels import DTYPES, NO_ERRORS, TOLERANCE, kernel
 
 SEED, OFFSET = 0x1234_5678_9ABC, 0xFFFF_FFFE
 """The counter goes past 32 bits within the first threads."""
@@ -105,7 +105,7 @@ def test_random_integers(dev: ost.Device, checkouts: Checkouts, dtype: str, spre
 def test_bernoulli(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str) -> None:
     sample = kernel(checkouts, "Distributions", f"bernoulli_tensor_{dtype}")
     chances = numbers.random(N).astype(np.float32)
-    got = launch(dev, sample, np.zeros(N, DTYPES[dtype]), chances, FROM, N, **GRID)
+    got = launch(dev, sample, np.zeros(N, DTYPES[dtype]), chances, FROM, N, NO_ERRORS, **GRID)[0]
     assert_array_equal(got, uniform()[:N] < chances)
 
 

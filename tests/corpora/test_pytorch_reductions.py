@@ -68,12 +68,12 @@ def test_count_of_nonzero_elements_in_columns(
     dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator, dtype: str
 ) -> None:
     count = kernel(checkouts, "ReduceOps", f"count_nonzero_reduction_outer_{dtype}_long")
-    x = numbers.integers(0, 2, (333, 70)).astype(DTYPES[dtype])
+    x = numbers.integers(0, 2, (2, 333, 70)).astype(DTYPES[dtype])
     got = launch(
-        dev, count, x, np.zeros((70, 2), np.int64), np.array([333, 70, 2, 0], np.uint32), -1.0,
-        groups=(3, 1), group_size=(32, 32),
+        dev, count, x, np.zeros((2, 70), np.int64), np.array([333, 70, 1, 1], np.uint32), -1.0,
+        np.array([70, 1, 333 * 70, 0], np.uint32), groups=(3, 1, 2), group_size=(32, 32, 1),
     )  # fmt: skip
-    assert_array_equal(got, np.stack([np.count_nonzero(x, 0), np.zeros(70)], 1))
+    assert_array_equal(got, np.count_nonzero(x, 1))
 
 
 def test_mean_of_complex_numbers(dev: ost.Device, checkouts: Checkouts, numbers: np.random.Generator) -> None:
@@ -109,7 +109,15 @@ def test_any_and_all_of_rows(
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(("form", "width", "group_size"), [("single_row", 1001, 256), ("looped", 4999, 1024)])
+@pytest.mark.parametrize(
+    ("form", "width", "group_size"),
+    [
+        ("single_row_i32", 1001, 251),
+        ("single_row_i64", 1001, 251),
+        ("looped_i32", 4999, 1024),
+        ("looped_i64", 4999, 1024),
+    ],
+)
 def test_layer_norm(
     dev: ost.Device,
     checkouts: Checkouts,
@@ -122,9 +130,11 @@ def test_layer_norm(
     norm = kernel(checkouts, "LayerNorm", f"layer_norm_{form}_{dtype}")
     x, weight = (numbers.standard_normal(shape).astype(DTYPES[dtype]) for shape in ((3, width), width))
     bias, mean, rstd = x[0] * 2, np.zeros(3, x.dtype), np.zeros(3, x.dtype)
+    size = np.uint32 if form.endswith("32") else np.uint64
     got = launch(
-        dev, norm, x, np.zeros_like(x), mean, rstd, width, 1e-5, 1, 1, weight, bias, groups=3, group_size=group_size
-    )
+        dev, norm, x, np.zeros_like(x), mean, rstd, size(width), 1e-5, 1, 1, weight, bias,
+        groups=3, group_size=group_size,
+    )  # fmt: skip
     rows = x.astype(float)
     center, scale = rows.mean(1, keepdims=True), 1 / np.sqrt(rows.var(1, keepdims=True) + 1e-5)
     expected = (rows - center) * scale * weight.astype(float) + bias.astype(float)
