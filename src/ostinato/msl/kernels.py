@@ -404,8 +404,8 @@ class KernelFinder:
             parameter = Parameter(name, role, type_tokens, index, guard, "", token)
             array = element_type(parameter.pointee, self.declarations.aliases, {}).name
             if role == "value" and parameter.space == "constant" and array.endswith("]"):
-                element, _, sizes = array[:-1].partition("[")
-                text = _no_array(name, "&", parameter.space, element, sizes.split("]["))
+                plain, _, sizes = array[:-1].partition("[")
+                text = _no_array(name, "&", parameter.space, plain, sizes.split("]["))
                 raise fail(text, token, UnsupportedFeature)
             return parameter
         known = ", ".join(f"[[{attribute.name}]]" for attribute in attributes) or "no attribute"
