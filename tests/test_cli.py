@@ -12,6 +12,7 @@ import pytest
 
 import ostinato as ost
 from ostinato import msl
+from ostinato.native import toolchain
 
 GOOD = """#include <metal_stdlib>
 using namespace metal;
@@ -78,6 +79,40 @@ def test_compile_prints_errors_with_file_and_line(tmp_path: Path, text: str, lin
     assert f"bad.metal:{line + 2}:" in result.stderr
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+WAYS = """#include <metal_stdlib>
+using namespace metal;
+kernel void alone(device float *x, uint i [[thread_position_in_grid]]) { x[i] = 1; }
+kernel void summed(device float *x, uint i [[thread_position_in_grid]]) { x[i] = simd_sum(x[i]); }
+kernel void largest(device float *x, uint i [[thread_position_in_grid]]) { x[i] = simd_max(x[i]); }
+"""
+
+
+def test_compile_emits_what_the_compiler_gets_for_each_way_of_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "ways.metal"
+    file.write_text(WAYS)
+    module, both = msl.parse(file), ["summed", "largest"]
+
+    def emitted(*options: str) -> str:
+        result = ostinato("compile", str(file), "--emit", *options)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    assert emitted("cpu-loops") == module.translate("cpu").text
+    if toolchain.find_clang() is not None:
+        vectors = "// As vectors of the lanes of a simdgroup, for clang: "
+        loops = f"// As loops over threads, or as fibers: alone\n{module.translate('cpu', {}, ['alone']).text}"
+        assert emitted("cpu") == f"{vectors}summed, largest\n{module.translate('cpu-vector', {}, both).text}\n{loops}"
+        assert (
+            emitted("cpu", "-k", "largest")
+            == f"{vectors}largest\n{module.translate('cpu-vector', {}, ['largest']).text}"
+        )
+        assert emitted("cpu", "-k", "alone") == module.translate("cpu", {}, ["alone"]).text
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    assert emitted("cpu") == module.translate("cpu").text
 
 
 @pytest.mark.parametrize(("target", "entry"), [("cpu", "__ost_entry_0"), ("cuda", "__ost_kernel_0")])

@@ -118,6 +118,31 @@ def test_what_is_no_address_is_not_called_misaligned_or_zero(own_dev: ost.Device
     assert "to 0x0" not in str(caught.value)
 
 
+GATHERED = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void gathered(device const float *x [[buffer(0)]], device const ulong *at [[buffer(1)]],
+                     device float *out [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+    out[i] = simd_sum(x[at[i]]);
+}
+kernel void scattered(device float *x [[buffer(0)]], device const ulong *at [[buffer(1)]],
+                      device float *out [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+    x[at[i]] = simd_sum(out[i]);
+}
+"""
+
+
+@pytest.mark.parametrize("kernel", ["gathered", "scattered"])
+def test_lanes_with_addresses_of_their_own_are_not_called_misaligned(own_dev: ost.Device, kernel: str) -> None:
+    at = (np.arange(32, dtype=np.uint64) * 9) | np.uint64(1 << 60)
+    encoder = own_dev.command_encoder()
+    x, out = own_dev.zeros(64, np.float32), own_dev.zeros(32, np.float32)
+    encoder.dispatch(own_dev.library(GATHERED)[kernel], x, own_dev.array(at), out, threads=32, group_size=32)
+    with pytest.raises(ost.KernelFault, match="outside its buffers") as caught:
+        encoder.commit_and_wait()
+    assert "misaligned" not in str(caught.value)
+
+
 def test_a_checked_device_names_the_thread() -> None:
     with ost.open_device("cpu", workers=1, checked=True) as dev:
         zeros = np.ones(8, np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pytest
 import ostinato as ost
 from ostinato import msl
 from ostinato.backends.cpu import building
+from ostinato.backends.cuda import compiling
 from ostinato.native import toolchain
 
 SOURCE = """#include <metal_stdlib>
@@ -193,6 +195,15 @@ kernel void k(device float *x, uint id [[thread_position_in_grid]]) {{
 }}""")
     assert library["k"].execution.way == "vector"
     assert unrolled == texts
+
+
+def test_unrolling_may_take_as_long_as_is_documented() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "kernels.md").read_text(encoding="utf-8")
+    documented = re.search(
+        r"unless that takes the compiler over (\d+) s for a kernel, where it runs as vectors and", text
+    )
+    assert documented is not None
+    assert building._LONGEST_UNROLLING_S == compiling.UNROLLING_S == int(documented[1])
 
 
 @pytest.mark.skipif(toolchain.find_clang() is None, reason="no clang for kernels as vectors")

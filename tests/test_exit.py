@@ -91,6 +91,16 @@ def test_work_that_outlives_a_wait_that_was_given_up_is_not_waited_for(way: str,
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
+def test_a_device_that_outlives_the_names_of_the_modules_says_nothing() -> None:
+    text = """
+        from ostinato.native import toolchain
+        toolchain.find_clang = lambda: None  # keeps the variables of this script until that module is cleared
+        dev = ost.open_device(DEVICE)
+    """
+    done = run_script(text)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_other_work_is_waited_for_with_a_note_and_up_to_a_limit() -> None:
     text = """
         import ostinato.runtime.queue

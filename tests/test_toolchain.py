@@ -92,12 +92,21 @@ def test_the_wheel_is_found_when_the_path_has_nothing(monkeypatch: pytest.Monkey
     assert toolchain.find().is_zig
 
 
-def test_kernels_run_with_the_wheel_alone(script: Script, tmp_path: Path) -> None:
+def test_zig_is_known_by_what_it_defines(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++ -DSOME")
+    assert toolchain.find().is_zig
+    assert toolchain.find().linker == (sys.executable, "-m", "ziglang", "cc", "-DSOME")
+
+
+@pytest.mark.parametrize("cxx", ["", f"{sys.executable} -m ziglang c++"])
+def test_kernels_run_with_the_wheel_alone(script: Script, tmp_path: Path, cxx: str) -> None:
     pytest.importorskip("ziglang")
     result = script(
         """
         dev = ost.open_device("cpu")
-        assert "zig" in dev.capabilities.details["compiler"]
+        from ostinato.native import toolchain
+        assert toolchain.find().is_zig
         x, y = dev.array(np.arange(100, dtype=np.float32)), dev.zeros(100, np.float32)
         encoder = dev.command_encoder()
         encoder.dispatch(dev.library(KERNELS)["inc_one"], x, y, threads=100)
@@ -106,7 +115,7 @@ def test_kernels_run_with_the_wheel_alone(script: Script, tmp_path: Path) -> Non
         """,
         timeout=300,
         PATH=str(tmp_path),
-        CXX="",
+        CXX=cxx,
     )
     assert result.returncode == 0, result.stderr
 

@@ -60,6 +60,32 @@ def test_a_serial_top_k_comes_before_kernels_with_larger_totals() -> None:
     )
 
 
+MAY_DIFFER = "results may differ if lanes share memory without a simdgroup_barrier between"
+
+
+@pytest.mark.parametrize(
+    ("execution", "reason"),
+    [
+        (
+            f"fibers: calls simd_sum at line 12; {MAY_DIFFER}; no vectors: a call through a pointer",
+            "runs as fibers, the slowest way (calls simd_sum at line 12; no vectors: a call through a pointer)",
+        ),
+        ("fibers", "runs as fibers, the slowest way"),
+        (
+            "split: barriers at line 3; vectors need clang 18 or the ziglang wheel",
+            "runs split at its barriers: vectors need clang 18 or the ziglang wheel",
+        ),
+        ("split: barriers at line 3; no vectors: a call through a pointer", None),
+        ("vector: calls simd_sum at line 12", None),
+        ("loop: its threads never meet", None),
+    ],
+)
+def test_a_slow_way_of_running_is_the_first_reason(execution: str, reason: str | None) -> None:
+    others = "1 threadgroup of 32 threads on a device with 4 workers", "moves at most 3.2 % of copy bandwidth"
+    found = ranked(decode(topk={"execution": execution})).ranked[0]
+    assert (found.kernel, found.reasons) == ("top_k", others if reason is None else (reason, *others))
+
+
 def test_it_comes_first_without_ceilings_too_and_the_ranking_says_so() -> None:
     found = ranked(decode(Device("cpu", workers=4)))
     assert found.ranked[0].kernel == "top_k"

@@ -41,6 +41,7 @@ def products(ptx: str) -> set[str]:
     ("element", "depth", "architecture", "expected"),
     [
         ("bfloat", DYNAMIC, "compute_90a", {"wgmma.mma_async.sync.aligned.m64n32k16"}),
+        ("half", "dynamic_length_v<int>", "compute_90a", {"wgmma.mma_async.sync.aligned.m64n32k16"}),
         ("half", DYNAMIC, "compute_90a", {"wgmma.mma_async.sync.aligned.m64n32k16"}),
         ("bfloat", DYNAMIC, "compute_90", {"mma.sync.aligned.m16n8k16"}),
         ("bfloat", "48", "compute_90a", {"mma.sync.aligned.m16n8k16"}),

@@ -108,3 +108,34 @@ def test_compile_names_the_kernels_that_were_left_out(tmp_path: Path) -> None:
     assert "plain(" in result.stdout
     assert "left out: shown: " in result.stderr
     assert "mixed.metal:7" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "instead"),
+    [
+        ("device const float (*m)[8]", "write `device const row *m`, with `using row = float[8];`"),
+        ("threadgroup float (*m)[2][N]", "write `threadgroup row *m`, with `using row = float[2][N];`"),
+        ("constant uint (&m)[4]", "write `constant array<uint, 4> &m`"),
+        ("constant uint (&m)[2][4]", "write `constant array<array<uint, 4>, 2> &m`"),
+        ("constant four &m", "write `constant array<uint, 4> &m`"),
+        ("device float (*m)", "write `device float *m`"),
+    ],
+)
+def test_an_argument_that_points_to_an_array_says_what_to_write(argument: str, instead: str) -> None:
+    source = f"{HEAD}\nconstant uint N = 3;\ntypedef uint four[4];\nkernel void k(device float *x, {argument}) {{ x[0] = 1; }}"
+    with pytest.raises(ost.UnsupportedFeature) as caught:
+        parse(source)
+    assert "argument 'm': " in str(caught.value)
+    assert str(caught.value).splitlines()[0].endswith(instead)
+    assert caught.value.line == source.count("\n") + 1
+
+
+def test_what_an_argument_can_be_instead_of_an_array_works() -> None:
+    source = f"""{HEAD}
+    using row = float[2];
+    kernel void k(device const row *m, constant array<array<uint, 2>, 2> &n, device row &out, threadgroup row *t) {{
+      t[1][1] = m[1][0]; out[0] = t[1][1]; out[1] = n[1][0];
+    }}"""
+    with ost.open_device("cpu") as dev:
+        m, n, out = np.arange(4, dtype=np.float32), np.arange(4, dtype=np.uint32), np.zeros(2, np.float32)
+        assert launch(dev, dev.library(source)["k"], m, n, out, shared={0: 16}).tolist() == [2, 2]

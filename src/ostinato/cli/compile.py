@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import click
@@ -26,7 +27,10 @@ from .options import constants_of, defines_of, refuse_unused
 @click.option("-c", "constants", multiple=True, metavar="NAME=VALUE", help="Set a function constant, by name or index.")
 @click.option("-k", "wanted", multiple=True, metavar="NAME", help="Compile only this kernel.")
 @click.option(
-    "--emit", "target", type=click.Choice(["cpu", "cuda"]), help="Print the generated source and compile nothing."
+    "--emit",
+    "target",
+    type=click.Choice(["cpu", "cpu-loops", "cuda"]),
+    help="Print the generated source and compile nothing.",
 )
 @click.pass_context
 def compile_command(
@@ -47,7 +51,9 @@ def compile_command(
     Errors show file, line and column, the line, and a caret; of more than ten, the rest are counted.
 
     With --emit the C++ or CUDA source that the kernels are translated to is printed instead. That needs no compiler
-    and no device.
+    and no device. "cpu" is what compilers of this machine get: where there is a clang, kernels that run as vectors have
+    a source of their own, and a comment above each source names its kernels. "cpu-loops" is the source of loops and
+    fibers for all of them, which is compiled where there is no clang or a kernel cannot run as vectors.
 
     \b
     Examples:
@@ -61,7 +67,7 @@ def compile_command(
         if target is not None:
             with busy("translating"):
                 module = msl.parse(file, include_dirs=include_dirs, defines=defines_of(defines))
-                text = module.translate(target, constants_of(constants), wanted or None).text
+                text = _generated(module, target, constants_of(constants), wanted or None)
             click.echo(text, nl=False)
             return
         with busy("compiling"), open_device(device_name) as device:
@@ -79,6 +85,16 @@ def compile_command(
         place = str(error) if error.file else f"{file}: {error}"
         click.echo(f"error: {place}", err=True)
         sys.exit(1)
+
+
+def _generated(
+    module: msl.Module, target: str, constants: Mapping[int | str, object], only: Collection[str] | None
+) -> str:
+    if target == "cpu":
+        from ..backends.cpu.kernels import generated_text
+
+        return generated_text(module, constants, only)
+    return module.translate(target.removesuffix("-loops"), constants, only).text
 
 
 def _described(kernel: Kernel) -> str:

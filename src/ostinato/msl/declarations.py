@@ -269,6 +269,13 @@ class _Parser:
             self.declarations.aliases[self.texts[closing - 1]] = self.tokens[index + 1 : closing - 1]
             if self.texts[index + 1] in ("struct", "class", "union"):
                 self.declarations.structs.add(self.texts[closing - 1])
+        elif self.texts[index] == "typedef" and self.texts[closing - 1] == "]":
+            name_at = closing - 1
+            while self.texts[name_at] == "]":
+                name_at = self.syntax.match[name_at] - 1
+            self.declarations.types.append(TypeName(self.texts[name_at], index, closing + 1, templates))
+            named = self.tokens[index + 1 : name_at] + self.tokens[name_at + 1 : closing]
+            self.declarations.aliases[self.texts[name_at]] = named
         return closing + 1
 
     def enumerators(self, index: int, closing: int, scope: tuple[str, ...], in_struct: bool) -> None:

@@ -312,6 +312,7 @@ class KernelFinder:
             while last >= 0 and plain[last] >= opening:
                 last -= 1
         array = last < len(plain) - 1
+        self._refuse_parentheses(plain, last, begin)
         name_at = plain[last] if last >= 0 else name_at
         words = [syntax.texts[at] for at in plain if at <= name_at]
         named = syntax.tokens[name_at].kind == IDENTIFIER and ends_with_name(words)
@@ -320,6 +321,31 @@ class KernelFinder:
             token = syntax.tokens[begin]
             type_tokens.append(Token(PUNCTUATION, "*", token.file, token.line))
         return syntax.texts[name_at] if named else "", type_tokens, attributes
+
+    def _refuse_parentheses(self, plain: list[int], last: int, begin: int) -> None:
+        """Raises at a pointer or reference to an array, ``T (*name)[n]``, and says how else to write it.
+
+        ``plain`` are the tokens of a parameter, of which the brackets of the array stand after ``last``.
+        """
+        syntax = self.syntax
+        if last < 1 or syntax.texts[plain[last]] != ")" or syntax.match[plain[last]] not in plain:
+            return
+        opening = plain.index(syntax.match[plain[last]])
+        sign, *names = (syntax.texts[at] for at in plain[opening + 1 : last])
+        if sign not in ("*", "&"):
+            return
+        name = next((word for word in reversed(names) if word != "const"), "")
+        words = [syntax.texts[at] for at in plain[:opening]]
+        spaces = " ".join(word for word in words if word in (*ADDRESS_SPACES, "const"))
+        element = text_of([syntax.tokens[at] for at in plain[:opening] if syntax.texts[at] not in spaces.split()])
+        sizes = [
+            text_of(syntax.tokens[at + 1 : syntax.match[at]]) for at in plain[last + 1 :] if syntax.texts[at] == "["
+        ]
+        if sizes:
+            message = _no_array(name, sign, spaces, element, sizes)
+        else:
+            message = f"argument {name!r}: parentheses are not supported; write `{spaces} {element} {sign}{name}`"
+        raise fail(message, syntax.tokens[begin], UnsupportedFeature)
 
     def _unfolded(self, type_tokens: list[Token]) -> list[Token]:
         """The type of a parameter, with what stands behind an alias of a pointer or reference (`using p = device T *`).
@@ -374,7 +400,14 @@ class KernelFinder:
             )
         if indirect and ("buffer" in by_name or "device" in words or "constant" in words):
             role = "value" if indirect == "&" else "buffer"
-            return Parameter(name, role, type_tokens, self._index(by_name.get("buffer"), name, token), guard, "", token)
+            index = self._index(by_name.get("buffer"), name, token)
+            parameter = Parameter(name, role, type_tokens, index, guard, "", token)
+            array = element_type(parameter.pointee, self.declarations.aliases, {}).name
+            if role == "value" and parameter.space == "constant" and array.endswith("]"):
+                plain, _, sizes = array[:-1].partition("[")
+                text = _no_array(name, "&", parameter.space, plain, sizes.split("]["))
+                raise fail(text, token, UnsupportedFeature)
+            return parameter
         known = ", ".join(f"[[{attribute.name}]]" for attribute in attributes) or "no attribute"
         raise fail(
             f"argument {name!r} of kernel {function.name} ({known}) is neither a buffer (device or constant pointer or "
@@ -447,6 +480,19 @@ class KernelFinder:
 def _spelled(name: str, arguments: Sequence[Sequence[Token]] | None) -> str:
     """The name of an instance that has no host name."""
     return name if arguments is None else f"{name}<{', '.join(text_of(part) for part in arguments)}>"
+
+
+def _no_array(name: str, sign: str, spaces: str, element: str, sizes: Sequence[str]) -> str:
+    """That an argument cannot be a pointer or reference to an array, and what it can be."""
+    if sign == "&":
+        for size in reversed(sizes):
+            element = f"array<{element}, {size}>"
+        return f"argument {name!r}: references to arrays are not supported; write `{spaces} {element} &{name}`"
+    row = f"{element}{''.join(f'[{size}]' for size in sizes)}"
+    return (
+        f"argument {name!r}: pointers to arrays are not supported without a name for the array; write"
+        f" `{spaces} row *{name}`, with `using row = {row};`"
+    )
 
 
 def _outside_angles(words: Sequence[str]) -> list[str]:

@@ -39,6 +39,8 @@ _LIMITED = """for limit in "-t $1" "-v $(($2 / 1024))" "-f $(($3 / 512))" "-c 0"
 shift 3; exec "$@\""""
 
 _PROBE = "template <class T> T twice(T x) { return x + x; }\n_Float16 probe(_Float16 x) { return twice(x); }\n"
+# Zig says nowhere that it is zig, but it defines what its C++ library is built with, which others leave to headers.
+_OF_ZIG = "#define _LIBCXXABI_DISABLE_VISIBILITY_ANNOTATIONS "
 _PASSED_ON = ("SDKROOT", "DEVELOPER_DIR", "MACOSX_DEPLOYMENT_TARGET", "SYSTEMROOT")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:?) [`'\"]?(?P<name>[^`'\"\n]+)", re.M)
 
@@ -57,11 +59,8 @@ class Toolchain:
     """Flags for Metal's semantics and stack checks in kernels, as far as this compiler supports them."""
     stacks: tuple[str, ...] = ()
     """Flags for all code that switches stacks (kernels and runtime), as far as this compiler supports them."""
-
-    @property
-    def is_zig(self) -> bool:
-        """Whether it is the compiler of the ziglang wheel."""
-        return Path(self.command[0]).stem == "zig"
+    is_zig: bool = False
+    """Whether it is the compiler of zig, such as that of the ziglang wheel, whatever its command is."""
 
     @property
     def clang_version(self) -> int:
@@ -76,7 +75,7 @@ class Toolchain:
         For zig it is the C compiler: the C++ compiler would first build a C++ library that is not used, which takes a
         minute.
         """
-        return (self.command[0], "cc", *self.command[2:]) if self.is_zig else self.command
+        return tuple("cc" if part == "c++" else part for part in self.command) if self.is_zig else self.command
 
     def run(
         self, arguments: Sequence[str], work: Path, cpu_seconds: int | None = None
@@ -230,7 +229,8 @@ def _examine(command: tuple[str, ...]) -> tuple[Toolchain | None, str]:
     version = re.search(r'^#define __VERSION__ "(.*)"$', macros, re.M)
     name = "clang" if "#define __clang__ " in macros else "gcc"
     text = version[1] if version else "unknown version"
-    return Toolchain(command, text if "lang" in text else f"{name} {text}", tuning, identity, semantics, stacks), ""
+    named = text if "lang" in text else f"{name} {text}"
+    return Toolchain(command, named, tuning, identity, semantics, stacks, _OF_ZIG in macros), ""
 
 
 def _wanted_semantics(clang: bool) -> list[tuple[str, ...]]:

@@ -23,7 +23,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from .. import settings
 from ..backends.protocol import Backend, Run
@@ -81,6 +81,10 @@ class Used(Protocol):
 
 class Queue:
     """The in-order queue of one device."""
+
+    exiting: ClassVar[bool] = False
+    """Whether the process is exiting; native objects are no longer released then. Finalisers may run when the
+    interpreter has cleared the names of this module, so it is not one of them."""
 
     __slots__ = (
         "__weakref__",
@@ -318,7 +322,7 @@ class Queue:
         return True
 
     def __del__(self) -> None:
-        if submissions.exiting or getattr(self, "_forked", True):
+        if self.exiting or getattr(self, "_forked", True):
             return
         self._drain()
         tracing.forget_lists(self.backend)
@@ -411,7 +415,7 @@ def _finish_at_exit() -> None:
             if not submission._queue._forked:
                 submission._report()
     finally:
-        submissions.exiting = True
+        Queue.exiting = True
         for queue in list(_queues):
             if queue._in_flight and not queue._forked:
                 keep_for_good(queue)

@@ -50,9 +50,6 @@ _MOST_FINDINGS = 10
 
 _NO_COMMANDS = CommandList((), Ordering.SERIAL)
 
-exiting = False
-"""Whether the process is exiting; native objects are no longer released then."""
-
 
 class Submission:
     """One committed command buffer. Wait for it, `await` it, or ask whether it is done."""
@@ -382,7 +379,7 @@ class Submission:
         # Unfinished here means that the whole device is garbage, and the queue finishes and releases it.
         if self._status is not None and not self._queue._forked:
             self._report()
-            if not exiting:
+            if not self._queue.exiting:
                 assert self._run is not None
                 self._run.release()
 

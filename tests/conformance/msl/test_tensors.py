@@ -177,6 +177,19 @@ kernel void to_memory(device float *a, device float *b, device float *c, device 
   matmul2d<matmul2d_descriptor(8, 20, 12, false, false, false, matmul2d_descriptor::mode::multiply_accumulate), execution_simdgroup> op;
   op.run(x, y, more);
 }}
+// The operands say how deep the product is, in each of the ways to ask for that.
+template <int k> void as_deep_as_operands(device float *a, device float *b, device float *c, int depth) {{
+  matmul2d<matmul2d_descriptor(8, 20, k), execution_simdgroup> op;
+  auto x = tensor(a, dextents<int, 2>(depth, 8));
+  auto y = tensor(b, dextents<int, 2>(20, depth));
+  auto z = tensor(c, extents<int, 20, 8>());
+  op.run(x, y, z);
+}}
+kernel void depths(device float *a, device float *b, device float *c, constant int &depth) {{
+  as_deep_as_operands<dynamic_length_v<int>>(a, b, c, depth);
+  as_deep_as_operands<mpp::tensor_ops::dynamic_length<int>::value>(a, b, c + 160, depth);
+  as_deep_as_operands<static_cast<int>(dynamic_extent)>(a, b, c + 320, depth);
+}}
 // One thread, and one operand in registers.
 kernel void one_thread(device float *a, device float *b, device float *c, uint i [[thread_position_in_grid]]) {{
   auto x = tensor(a + i * 6, extents<int, 3, 2>());
@@ -315,6 +328,13 @@ def test_a_product_can_go_to_memory(dev: ost.Device, library: ost.Library) -> No
     _, _, over, more = launch(dev, library["to_memory"], a, b, c, d, threads=32, group_size=32)
     check(over, a, b)
     check(more, a, b, d)
+
+
+def test_the_operands_say_how_deep_a_product_is(dev: ost.Device, library: ost.Library) -> None:
+    rng = np.random.default_rng(7)
+    a, b, c = matrix(rng, "float", 8, 37), matrix(rng, "float", 37, 20), np.zeros((3, 8, 20), np.float32)
+    for got in launch(dev, library["depths"], a, b, c, np.int32(37), threads=32, group_size=32)[2]:
+        check(got, a, b)
 
 
 def test_threads_multiply_alone(dev: ost.Device, library: ost.Library) -> None:

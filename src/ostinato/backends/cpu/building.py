@@ -67,7 +67,7 @@ _ASSEMBLY_FLAGS = ("-Xclang", "-O3")
 _NO_PASSES: tuple[str, ...] = ("-Xclang", "-disable-llvm-passes")
 # A thread that takes longer than this to unroll (processor seconds), or becomes longer than this (characters), takes
 # long for 32 lanes too. It is compiled again without the unrolling that its source asks for.
-_LONGEST_UNROLLING_S = 20
+_LONGEST_UNROLLING_S = 10
 _LONGEST_UNROLLED = 250_000
 _UNROLLING = re.compile(r'_Pragma\("clang loop unroll[^"]*"\)')
 # Blocks for 32 lanes are long. The scheduler of instructions takes a time that is quadratic in their length, and a

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from ... import settings
 from ...base import cache
-from ...errors import KernelCompileError
+from ...errors import KernelCompileError, ToolchainError
 from ...ir.commands import CompiledKernel
 from ...native import toolchain
-from ..printing import SILENT, Printing
+from ..printing import SILENT, Printing, chosen
 from . import line_counts
 from .building import check_threads, checked_library, kernel_library, vector_library
 from .checking import Checks
@@ -83,11 +83,7 @@ def compile_kernels(
             if vector:
                 return vector
     translation = module.translate("cpu", constants, only, **printing.options)
-    slow = {
-        name: _reason(way)
-        for name, way in translation.executions.items()
-        if _better_as_vectors(way) and name not in translation.log_sites
-    }
+    slow = _to_be_vectors(translation)
     vector, notes = _vector_kernels(module, constants, slow, alone=len(translation.kernels) == 1) if slow else ({}, {})
     rest = [name for name in translation.kernels if name not in slow or name in notes]
     loops = _half_loops(module, constants, translation, rest, printing)
@@ -97,6 +93,42 @@ def compile_kernels(
     if len(rest) < len(translation.kernels):
         translation = module.translate("cpu", constants, rest, **printing.options)
     return {**loops, **_kernels_of(kernel_library(toolchain.find(), translation), translation, notes)}
+
+
+def generated_text(module: Module, constants: Mapping[int | str, object], only: Collection[str] | None = None) -> str:
+    """What compilers on this machine get for the kernels of a module; nothing is compiled.
+
+    Kernels that run as vectors have a text of their own, for clang. Above each text a line names its kernels, if they
+    are not all in the text for loops, which is the one to use where clang or the lane pass refuses a kernel.
+    """
+    printing = chosen(module, debug=False)
+    translation = module.translate("cpu", constants, only, **printing.options)
+    slow = list(_to_be_vectors(translation))
+    if not slow or not _is_clang_there():
+        return translation.text
+    vectors = module.translate("cpu-vector", constants, slow).text
+    text = f"// As vectors of the lanes of a simdgroup, for clang: {', '.join(slow)}\n{vectors}"
+    rest = [name for name in translation.kernels if name not in slow]
+    if not rest:
+        return text
+    loops = module.translate("cpu", constants, rest, **printing.options).text
+    return f"{text}\n// As loops over threads, or as fibers: {', '.join(rest)}\n{loops}"
+
+
+def _is_clang_there() -> bool:
+    try:
+        return toolchain.find_clang() is not None
+    except ToolchainError:  # there is no compiler at all
+        return False
+
+
+def _to_be_vectors(translation: Translation) -> dict[str, str]:
+    """The kernels that are to run as vectors where that can be, and why they are no loops."""
+    return {
+        name: _reason(way)
+        for name, way in translation.executions.items()
+        if _better_as_vectors(way) and name not in translation.log_sites
+    }
 
 
 def _better_as_vectors(execution: Execution) -> bool:

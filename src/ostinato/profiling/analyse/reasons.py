@@ -11,14 +11,31 @@ from .roofline import Rates
 
 _NEARLY_ALL, _SOME = 0.9, 0.25
 """What holds for the first part of a kernel's time is reported without a percentage; below the second, not at all."""
+_NOT_ABOUT_SPEED, _NO_CLANG = "results may differ", "vectors need"
+"""How parts of the explanation of a way begin (msl/cpu_target.py, backends/cpu/kernels.py)."""
 
 
 def reasons(columns: Columns, device: Device, reached: Rates, rows: Ints, p50_ns: float) -> list[str]:
     """Why a kernel is slow, as far as the recording tells, most telling first."""
     spent = reached.total_ns[rows]
+    way = _slow_way(columns, rows, spent)
     shape = _few_groups(columns, device, rows, spent)
     launch = f"launch-bound: {formatting.time(p50_ns)} per dispatch" if p50_ns < LAUNCH_NS else ""
-    return list(filter(None, (shape, launch, _speed(columns, device, reached, rows, p50_ns))))
+    return list(filter(None, (way, shape, launch, _speed(columns, device, reached, rows, p50_ns))))
+
+
+def _slow_way(columns: Columns, rows: Ints, spent: Floats) -> str:
+    """That it ran as fibers, or split for want of a clang, and why."""
+    spent_by: dict[str, float] = {}
+    for execution, took in zip(columns.commands.execution[rows].tolist(), spent.tolist(), strict=True):
+        spent_by[execution] = spent_by.get(execution, 0.0) + took
+    way, _, why = max(spent_by, key=lambda execution: spent_by[execution]).partition(": ")
+    causes = [cause for cause in why.split("; ") if cause and not cause.startswith(_NOT_ABOUT_SPEED)]
+    if way == "split":
+        return next((f"runs split at its barriers: {cause}" for cause in causes if cause.startswith(_NO_CLANG)), "")
+    if way != "fibers":
+        return ""
+    return f"runs as fibers, the slowest way ({'; '.join(causes)})" if causes else "runs as fibers, the slowest way"
 
 
 def _few_groups(columns: Columns, device: Device, rows: Ints, spent: Floats) -> str:

@@ -55,17 +55,21 @@ void pass_on(int signal, siginfo_t *info, void *context) {
 
 #if defined(__linux__) && defined(__x86_64__)
 // The address that the interrupted instruction uses, decoded from its ModRM byte, because the processor reports none
-// for a general protection fault. False for an instruction without an alignment requirement. The scale of an AVX-512
-// displacement is not decoded here, so the address may be off by a few KiB.
+// for a general protection fault. False for an instruction without an alignment requirement, and for one that gathers or
+// scatters: it has an address for each lane.
 bool vector_operand(const greg_t *registers, uint64_t *address) {
   const unsigned char *at = reinterpret_cast<const unsigned char *>(registers[REG_RIP]);
   const unsigned char *const prefixes_end = at + 8;
   while (at < prefixes_end && memchr("\x66\xf2\xf3\x2e\x36\x3e\x26\x64\x65\x67", *at, 10)) ++at;
   unsigned extended = 0;  // the bits R, X, B: the high bits of the register numbers
+  int near_scale = 1;     // of a displacement of one byte
   if (*at == 0xc5 || *at == 0xc4 || *at == 0x62) {
     const unsigned kind = *at;
     if (kind != 0xc5) extended = ~unsigned(at[1]) >> 5 & 7;
+    if (kind == 0x62) near_scale = 16 << (at[3] >> 5 & 3);  // that of whole vectors, which may have to be aligned
+    const bool second_map = kind != 0xc5 && (at[1] & 7) == 2;
     at += kind == 0xc5 ? 2 : kind == 0xc4 ? 3 : 4;
+    if (second_map && ((*at & 0xfc) == 0x90 || (*at & 0xfc) == 0xa0)) return false;
   } else {
     if ((*at & 0xf0) == 0x40) extended = *at++ & 7;
     if (*at++ != 0x0f) return false;
@@ -85,7 +89,7 @@ bool vector_operand(const greg_t *registers, uint64_t *address) {
   }
   if (base != 5 || mode) sum += uint64_t(registers[names[base | (extended & 1) << 3]]);
   int32_t far = 0;
-  if (mode == 1) far = int8_t(*at);
+  if (mode == 1) far = near_scale * int8_t(*at);
   else if (mode == 2 || (mode == 0 && base == 5)) memcpy(&far, at, sizeof far);
   *address = sum + uint64_t(int64_t(far));
   return true;
@@ -100,10 +104,13 @@ FaultAccess attempted(const siginfo_t *info, const void *context, uint64_t *addr
   constexpr greg_t stack_fault = 12, general_protection = 13, page_fault = 14, write_bit = 2;
   const greg_t trap = registers[REG_TRAPNO];
   if (trap == stack_fault || trap == general_protection) {
-    // An address whose upper 17 bits differ is invalid; any other that faults this way is misaligned.
-    if (!vector_operand(registers, address)) return access_no_address;
-    const int64_t upper = int64_t(*address) >> 47;
-    return upper == 0 || upper == -1 ? access_misaligned : access_no_address;
+    // An address whose upper 17 bits differ is invalid. Whatever has to be aligned is so to 16 bytes at least.
+    uint64_t operand;
+    if (!vector_operand(registers, &operand)) return access_no_address;
+    const int64_t upper = int64_t(operand) >> 47;
+    const bool invalid = upper != 0 && upper != -1;
+    if (invalid || operand % 16) *address = operand;
+    return invalid || operand % 16 == 0 ? access_no_address : access_misaligned;
   }
   if (trap != page_fault) return access_unknown;  // other traps have no use for the bit
   return registers[REG_ERR] & write_bit ? access_write : access_read;

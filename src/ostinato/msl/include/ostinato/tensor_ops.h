@@ -72,6 +72,12 @@ template <bool Transposed, class T> OST_FN tile<T> right_tile(Site site, const T
 namespace mpp {
 namespace tensor_ops {
 
+// A k that is read off the operands. The descriptor's own default is `dynamic_extent`, and both are meant so.
+template <class T, typename __ost::only_if<metal::is_integral_v<T>>::type = 0> struct dynamic_length {
+  static constexpr T value = metal::numeric_limits<T>::max();
+};
+template <class T> inline constexpr T dynamic_length_v = dynamic_length<T>::value;
+
 struct matmul2d_descriptor {
   enum class mode { multiply, multiply_accumulate };
   int m, n, k;
@@ -102,7 +108,7 @@ template <uint64_t Descriptor, class Scope, class... Args> struct matmul2d {
 
   static constexpr int __m = descriptor.m, __n = descriptor.n, __k = descriptor.k;
   static_assert(__m > 0 && __n > 0, "m and n of a matmul2d are between 1 and 16383");
-  static constexpr bool __dynamic = __k == int(metal::dynamic_extent);
+  static constexpr bool __dynamic = __k == int(metal::dynamic_extent) || __k == dynamic_length_v<int>;
   static constexpr bool __left_turned = descriptor.transpose_left, __right_turned = descriptor.transpose_right;
   static constexpr bool __accumulates = descriptor.matmul_mode == matmul2d_descriptor::mode::multiply_accumulate;
 
