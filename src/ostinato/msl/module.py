@@ -33,6 +33,7 @@ from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
 from .files_read import FilesRead
+from .global_positions import with_positions_as_parameters
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
 from .log_calls import LogSite, Printing, find_log_calls, prints
@@ -115,7 +116,7 @@ class Module:
         whole, self.left_out = without_unsupported(Syntax(read.tokens))
         """`left_out`: the kernels that use what is not supported, and the error for each."""
         self._read = whole.tokens[: whole.count]
-        whole = Syntax(with_structs_of_metal(self._read))
+        whole = with_positions_as_parameters(Syntax(with_structs_of_metal(self._read)))
         self._text = read.text if len(self._read) == len(read.tokens) else None
         self.token_count = len(read.tokens)
         check_tokens(whole)
