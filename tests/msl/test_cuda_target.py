@@ -101,6 +101,11 @@ kernel void designated(device float *out [[buffer(0)]]) {
 """
 
 
+def test_ranges_of_cases_and_elements_by_index_compile(nvrtc: Nvrtc) -> None:
+    compiled = nvrtc.compile(parse(conformance_test("spellings").CLANGS).translate("cuda"))
+    assert compiled.ptx, compiled.log
+
+
 def test_initialisers_may_name_members(nvrtc: Nvrtc) -> None:
     compiled = nvrtc.compile(parse(HEAD + DESIGNATED).translate("cuda"))
     assert compiled.ptx
