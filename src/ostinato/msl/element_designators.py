@@ -40,7 +40,7 @@ def rewrite_case_ranges(syntax: Syntax, declarations: Declarations, rewriter: Re
 def rewrite_element_designators(syntax: Syntax, declarations: Declarations, rewriter: Rewriter) -> None:
     """Writes out lists of elements of which some are named by their index."""
     texts, match = syntax.texts, syntax.match
-    if not any(text == "[" and _is_designated(syntax, index) for index, text in enumerate(texts)):
+    if not any(texts[index - 1] in ("{", ",") and _is_designated(syntax, index) for index in range(1, syntax.count)):
         return
     for brace in range(syntax.count - 1, -1, -1):  # lists inside of others first
         if texts[brace] != "{" or rewriter.is_deleted(brace):

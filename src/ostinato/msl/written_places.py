@@ -7,8 +7,10 @@ spaces, a member that may be a pointer, the result of a call, `auto` and aliases
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .convergence import closure
 from .declarations import Declarations, Function
 from .syntax import ADDRESS_SPACES, BEFORE_EXPRESSIONS, Syntax
 from .tokens import IDENTIFIER
@@ -45,8 +47,8 @@ class WrittenPlaces:
         self._syntax, self._texts, self._match = syntax, syntax.texts, syntax.match
         headers = [header for function in declarations.functions for header in function.templates]
         headers += [header for type_ in declarations.types for header in type_.templates]
-        indirect = {name for name, tokens in declarations.aliases.items() if {"*", "&"} & {t.text for t in tokens}}
-        self._not_plain = _UNKNOWN_TYPES | indirect | {each.name for header in headers for each in header.parameters}
+        parameters = {each.name for header in headers for each in header.parameters}
+        self._not_plain = self._with_aliases(_UNKNOWN_TYPES | parameters)
         self._indexed_by_function = any(function.name == "operator[]" for function in declarations.functions)
         self._constants: dict[str, _Variable] = {}
         self._members: set[str] = set()
@@ -55,12 +57,43 @@ class WrittenPlaces:
             words = set(self._texts[variable.start : variable.end])
             if variable.in_struct:
                 self._members |= words
-                if words & ({"*", "&"} | self._not_plain):
+                if self._may_point(words):
                     unclear_members |= words
             elif "constant" in words:
                 self._declarator(variable.start, variable.end, (), self._constants)
+        for function in declarations.functions:
+            for begin, end in self._local_classes(function):
+                words = set(self._texts[begin:end])
+                unclear_members |= words if self._may_point(words) else set()
         self._plain_members = self._members - unclear_members
         self._variables: dict[int, dict[str, _Variable]] = {}
+
+    def _with_aliases(self, types: set[str] | frozenset[str]) -> frozenset[str]:
+        """These types, and the aliases of them and of pointers, wherever these are declared."""
+        aliases: dict[str, set[str]] = {}
+        texts = self._texts
+        for index, text in enumerate(texts):
+            if text in ("using", "typedef"):
+                end = self._syntax.statement_end(index, self._syntax.count)
+                name = texts[index + 1] if text == "using" else texts[end - 1]
+                aliases.setdefault(name, set()).update(texts[index + 2 if text == "using" else index + 1 : end])
+        callers: dict[str, set[str]] = {}
+        for name, words in aliases.items():
+            for word in words - {name}:
+                callers.setdefault(word, set()).add(name)
+        return closure(frozenset(types | {"*", "&"}), callers)
+
+    def _may_point(self, words: set[str]) -> bool:
+        return not words.isdisjoint(self._not_plain)
+
+    def _local_classes(self, function: Function) -> Iterator[tuple[int, int]]:
+        for index in range(*(function.body or (0, 0))):
+            if self._texts[index] in ("struct", "class", "union"):
+                at = index
+                while self._texts[at] not in ("{", ";", "(", "="):
+                    at += 1
+                if self._texts[at] == "{":
+                    yield at, self._match[at]
 
     def pointee(self, function: Function, begin: int, end: int) -> str:
         """The space that an argument points to, the tokens ``begin`` to ``end`` in ``function``; "" if not clear."""
@@ -254,7 +287,7 @@ class WrittenPlaces:
         """A variable by the words before its name; ``decays`` says that it is an array as a parameter."""
         spaces = [word for word in words if word in ADDRESS_SPACES]
         indirections = [word for word in words if word in ("*", "&", "&&")] + ["*"] * decays
-        plain = not self._not_plain & {*words}
+        plain = not self._may_point({*words} - {"*", "&", "&&"})
         if len(spaces) > 1 or len(indirections) > 1 or (indirections and not spaces):
             return _UNCLEAR
         type_ = tuple(word for word in words if word not in _NO_TYPES and word not in spaces)

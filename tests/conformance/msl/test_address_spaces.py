@@ -326,6 +326,8 @@ kernel void not_in_the_source(device uint *d, device uint *out) {{
   Holder h; h.near[0] = 12; h.far = d; auto p = d; uint own[1] = {{1}}; auto q = &own[0];
   out[0] = space_of_pointer(h.far); out[1] = space_of_pointer(h.near); out[2] = space_of_pointer(p); out[3] = space_of_pointer(q);
   out[4] = of_number(d[0]);
+  using Far = device uint *; typedef Far Further; Further far = d; Far aliased = d; struct Local {{ device uint *v; }}; Local local = {{d}};
+  out[7] = space_of_pointer(far); out[8] = space_of_pointer(aliased); out[9] = space_of_pointer(local.v);
   {{ device uint *own = d; out[5] = space_of_pointer(own); }}
   out[6] = space_of_pointer(own);
 }}
@@ -345,8 +347,8 @@ def test_overloads_are_told_apart_by_the_source_where_it_says_the_space(dev: ost
 
 def test_overloads_are_told_apart_by_address_where_the_source_says_nothing(dev: ost.Device) -> None:
     kernel = dev.library(HIDDEN)["not_in_the_source"]
-    _, out = launch(dev, kernel, np.array([50], np.uint32), np.zeros(7, np.uint32))
-    np.testing.assert_array_equal(out, [150, 212, 150, 201, 1051, 150, 201])
+    _, out = launch(dev, kernel, np.array([50], np.uint32), np.zeros(10, np.uint32))
+    np.testing.assert_array_equal(out, [150, 212, 150, 201, 1051, 150, 201, 150, 150, 150])
 
 
 MEMBERS = f"""{HEAD}
