@@ -331,7 +331,7 @@ def _settled(syntax: Syntax, declarations: Declarations, choices: list[Choice]) 
         for name, listed in by_name.items()
         if name not in own | types | _names_of_shim()
         and not name.startswith(("simd_", "quad_", "atomic_"))
-        and all(choice.positions is not None and THIS not in choice.positions for choice in listed)
+        and all(choice.positions is not None for choice in listed)
         and not any(function.special for choice in listed for function, _ in choice.kept)
     }
     if not names:
@@ -344,7 +344,7 @@ def _settled(syntax: Syntax, declarations: Declarations, choices: list[Choice]) 
     for index, opening in openings.items():
         caller = bodies[bisect_right(starts, index) - 1]
         arguments = syntax.split(opening + 1, syntax.match[opening])
-        called = {_called(syntax, choice, places, caller, arguments) for choice in by_name[syntax.texts[index]]}
+        called = {_called(syntax, choice, places, caller, index, arguments) for choice in by_name[syntax.texts[index]]}
         tag = called.pop() if len(called) == 1 else ""
         if tag:
             calls[index] = tag
@@ -358,11 +358,19 @@ def _settled(syntax: Syntax, declarations: Declarations, choices: list[Choice]) 
 
 
 def _called(
-    syntax: Syntax, choice: Choice, places: WrittenPlaces, caller: Function, arguments: list[tuple[int, int]]
+    syntax: Syntax,
+    choice: Choice,
+    places: WrittenPlaces,
+    caller: Function,
+    index: int,
+    arguments: list[tuple[int, int]],
 ) -> str:
     """The name of the overload that a call means; empty if the source does not say where its arguments lie."""
     found = []
     for position in choice.positions or ():
+        if position == THIS:
+            found.append(_PLACE.get(_object_space(syntax, places, caller, index), -1))
+            continue
         if position >= len(arguments):
             return ""
         overloads = [parameters[position] for _, parameters in choice.kept]
@@ -377,6 +385,14 @@ def _called(
         found.append(_PLACE.get(space, 0))
     meant = choice.serving.get(tuple(found))
     return _tagged(syntax, meant, choice) if meant is not None else ""
+
+
+def _object_space(syntax: Syntax, places: WrittenPlaces, caller: Function, index: int) -> str:
+    """The space of the object that the member at ``index`` is called on; empty if that is not clear."""
+    start = syntax.postfix_start(index)
+    if syntax.texts[index - 1] == ".":
+        return places.referred(caller, start, index - 1, "")
+    return places.followed(caller, start, index - 1) if syntax.texts[index - 1] == "->" else ""
 
 
 @cache

@@ -49,7 +49,9 @@ class WrittenPlaces:
         headers += [header for type_ in declarations.types for header in type_.templates]
         parameters = {each.name for header in headers for each in header.parameters}
         self._not_plain = self._with_aliases(_UNKNOWN_TYPES | parameters)
-        self._indexed_by_function = any(function.name == "operator[]" for function in declarations.functions)
+        operators = {function.name for function in declarations.functions}
+        self._indexed_by_function = "operator[]" in operators
+        self._followed_by_function = not operators.isdisjoint(("operator*", "operator->"))
         self._constants: dict[str, _Variable] = {}
         self._members: set[str] = set()
         unclear_members: set[str] = set()
@@ -99,6 +101,11 @@ class WrittenPlaces:
         """The space that an argument points to, the tokens ``begin`` to ``end`` in ``function``; "" if not clear."""
         return self._pointee(function, *self._without_parentheses(begin, end))
 
+    def followed(self, function: Function, begin: int, end: int) -> str:
+        """The space of what ``->`` behind these tokens leads to; empty if that is not clear."""
+        clear = not self._followed_by_function or self._chain(function, begin, end)[0].pointer
+        return self.pointee(function, begin, end) if clear else ""
+
     def referred(self, function: Function, begin: int, end: int, type_: str) -> str:
         """The space of an argument that is passed by reference; empty if that is not clear.
 
@@ -121,6 +128,8 @@ class WrittenPlaces:
             if inner == (begin + 1, end) and not self._is_chain(*inner):
                 return _UNCLEAR
             variable, finish = self._chain(function, *inner)
+            if self._followed_by_function and not variable.pointer:
+                return _UNCLEAR
             type_ = variable.type if variable.pointer and finish == inner[1] else ()
             return _Variable(self._pointee(function, *inner), False, False, type_)
         variable, finish = self._chain(function, begin, end)

@@ -320,6 +320,9 @@ kernel void known(device uint *d, device const Cell *cells, device uint *out, ui
 }}
 """
 HIDDEN = f"""{KNOWN}
+struct Cursor {{ device uint *at; device uint &operator*() const {{ return at[0]; }} }};
+uint of_value(device const uint &x) {{ return x; }}
+uint of_value(thread const uint &x) {{ return x + 1000; }}
 uint of_number(device const Number &x) {{ return x.n; }}
 uint of_number(thread const Number &x) {{ return x.n + 1000; }}
 kernel void not_in_the_source(device uint *d, device uint *out) {{
@@ -328,6 +331,7 @@ kernel void not_in_the_source(device uint *d, device uint *out) {{
   out[4] = of_number(d[0]);
   using Far = device uint *; typedef Far Further; Further far = d; Far aliased = d; struct Local {{ device uint *v; }}; Local local = {{d}};
   out[7] = space_of_pointer(far); out[8] = space_of_pointer(aliased); out[9] = space_of_pointer(local.v);
+  Cursor cursor = {{d}}; out[10] = of_value(*cursor);
   {{ device uint *own = d; out[5] = space_of_pointer(own); }}
   out[6] = space_of_pointer(own);
 }}
@@ -347,8 +351,8 @@ def test_overloads_are_told_apart_by_the_source_where_it_says_the_space(dev: ost
 
 def test_overloads_are_told_apart_by_address_where_the_source_says_nothing(dev: ost.Device) -> None:
     kernel = dev.library(HIDDEN)["not_in_the_source"]
-    _, out = launch(dev, kernel, np.array([50], np.uint32), np.zeros(10, np.uint32))
-    np.testing.assert_array_equal(out, [150, 212, 150, 201, 1051, 150, 201, 150, 150, 150])
+    _, out = launch(dev, kernel, np.array([50], np.uint32), np.zeros(11, np.uint32))
+    np.testing.assert_array_equal(out, [150, 212, 150, 201, 1051, 150, 201, 150, 150, 150, 50])
 
 
 MEMBERS = f"""{HEAD}
@@ -419,6 +423,26 @@ def test_members_with_other_bodies_are_told_apart_by_the_object(dev: ost.Device)
     kernel = dev.library(DIFFERENT)["by_object"]
     out = launch(dev, kernel, np.array([10, 20], np.uint32).view(np.uint8), np.zeros(17, np.uint32))[-1]
     np.testing.assert_array_equal(out, [3, 110, 120, 204, 4, 1012, 5, 23, 8, 25, 9, 26, 11, 70, 41, 16, 12])
+
+
+def test_members_are_told_apart_by_the_source_where_it_says_the_space_of_the_object(dev: ost.Device) -> None:
+    source = f"""{HEAD}
+    struct Element {{ uint v; uint marked() const {{ return v; }} uint marked() const device {{ return v + 100; }}
+      uint marked() const threadgroup {{ return v + 200; }} }};
+    struct Pair {{ Element both[2]; uint first() thread {{ return both[0].v; }} }};
+    uint helper(device const Element &e, thread const Element *p) {{ return e.marked() + p->marked(); }}
+    kernel void k(device Element *d, device Pair *pairs, device uint *out) {{
+      Element own = {{3}}; threadgroup Element shared[2]; shared[1].v = 4; Pair pair; pair.both[1].v = 5;
+      out[0] = own.marked(); out[1] = d->marked(); out[2] = d[1].marked(); out[3] = shared[1].marked();
+      out[4] = (*d).marked(); out[5] = pair.both[1].marked(); out[6] = pairs->both[1].marked(); out[7] = helper(d[0], &own);
+    }}
+    """
+    kernel = dev.library(source)["k"]
+    stored = np.array([10, 20], np.uint32).view(np.uint8)
+    out = launch(dev, kernel, stored, stored, np.zeros(8, np.uint32))[-1]
+    np.testing.assert_array_equal(out, [3, 110, 120, 204, 110, 5, 120, 113])
+    if dev.capabilities.backend == "cpu":
+        assert str(kernel.execution).startswith("loop")
 
 
 def test_a_member_that_changes_a_copy_does_not_change_the_object(dev: ost.Device) -> None:
