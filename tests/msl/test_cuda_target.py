@@ -81,6 +81,13 @@ def test_the_kernels_of_the_conformance_suite_compile(tmp_path: Path, script: Sc
     compile_all(translations, "compute_90", tmp_path, script)
 
 
+@pytest.mark.usefixtures("nvrtc")
+def test_members_and_constructors_that_differ_in_address_space_compile(tmp_path: Path, script: Script) -> None:
+    module = conformance_test("address_spaces")
+    sources = {name: getattr(module, name.upper()) for name in ("hidden", "members", "different", "constructors")}
+    compile_all({name: parse(text).translate("cuda") for name, text in sources.items()}, "compute_90", tmp_path, script)
+
+
 DESIGNATED = """
 struct Point { int x; float y = 2; };
 struct Line { Point from, to; int tags[2]; };
@@ -92,6 +99,11 @@ kernel void designated(device float *out [[buffer(0)]]) {
   out[0] = line.to.x + line.from.y + made.x + origin.x;
 }
 """
+
+
+def test_ranges_of_cases_and_elements_by_index_compile(nvrtc: Nvrtc) -> None:
+    compiled = nvrtc.compile(parse(conformance_test("spellings").CLANGS).translate("cuda"))
+    assert compiled.ptx, compiled.log
 
 
 def test_initialisers_may_name_members(nvrtc: Nvrtc) -> None:

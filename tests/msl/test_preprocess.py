@@ -115,6 +115,31 @@ def test_conditions_know_which_files_there_are(tmp_path: Path) -> None:
         words('#if __has_include("../here.h")\n#endif', include_dirs=[tmp_path / "inside"])
 
 
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("__has_attribute(always_inline) && __has_attribute(__always_inline__)", True),
+        ("__has_attribute(constructor) || __has_attribute(objc_bridge)", False),
+        ("__has_builtin(__builtin_clz) && __has_builtin(__builtin_expect)", True),
+        ("__has_builtin(__builtin_alloca)", False),
+        ("__has_feature(cxx_constexpr) && __has_extension(cxx_strong_enums)", True),
+        ("__has_feature(objc_arc) || __has_feature(cxx_exceptions) || __has_extension(blocks)", False),
+        ("__has_cpp_attribute(fallthrough) >= 201603 && __has_cpp_attribute(clang::always_inline)", True),
+        ("__has_cpp_attribute(carries_dependency) || __has_cpp_attribute(clang::annotate)", False),
+    ],
+)
+def test_conditions_know_what_the_front_end_accepts(condition: str, holds: bool) -> None:
+    assert words(f"#if {condition}\nyes\n#else\nno\n#endif") == ("yes" if holds else "no")
+
+
+def test_the_target_is_a_mac_behind_its_header() -> None:
+    condition = (
+        "#if TARGET_OS_OSX && TARGET_OS_MAC && defined(TARGET_OS_IPHONE) && !TARGET_OS_IPHONE && !TARGET_OS_SIMULATOR"
+    )
+    assert words(f"#include <TargetConditionals.h>\n{condition}\nyes\n#endif") == "yes"
+    assert words(f"{condition}\nyes\n#endif") == ""
+
+
 def test_names_of_the_simd_headers_are_those_of_metal() -> None:
     source = "using namespace simd; simd::float3 a; vector_float4 b; matrix_float3x2 c; simd_half2x2 d; ushort simd = e.simd;"
     meant = "using namespace metal ; metal :: float3 a ; metal :: float4 b ; metal :: float3x2 c ; metal :: half2x2 d ;"

@@ -33,6 +33,7 @@ from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
 from .files_read import FilesRead
+from .global_positions import with_positions_as_parameters
 from .kernels import KernelInstance, Signatures, find_kernels, is_kernel, refuse_shared_indices
 from .layouts import StructLayouts
 from .log_calls import LogSite, Printing, find_log_calls, prints
@@ -46,6 +47,7 @@ from .safety import check_declarations, check_text, check_tokens, shelter
 from .simdgroup_target import translate_for_simdgroups
 from .single_text import single_text
 from .source_map import TRANSLATION, SourceMap, placed, placed_by_reading, take_marks
+from .structs_of_metal import with_structs_of_metal
 from .syntax import Syntax, text_of
 from .target import CPP17, Execution, Source, TargetText
 from .tokens import Token, fail
@@ -114,6 +116,7 @@ class Module:
         whole, self.left_out = without_unsupported(Syntax(read.tokens))
         """`left_out`: the kernels that use what is not supported, and the error for each."""
         self._read = whole.tokens[: whole.count]
+        whole = with_positions_as_parameters(Syntax(with_structs_of_metal(self._read)))
         self._text = read.text if len(self._read) == len(read.tokens) else None
         self.token_count = len(read.tokens)
         check_tokens(whole)

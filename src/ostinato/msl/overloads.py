@@ -1,10 +1,14 @@
 """Overloads that differ only in address space.
 
 C++ has one address space, so ``f(device T *)`` and ``f(threadgroup T *)`` become the same function. Equal bodies with
-equal defaults are merged into one. Otherwise the call chooses at run time, by the address of the pointer (threadgroup
-memory and thread stacks have known addresses); device and constant cannot be told apart and are refused. So it chooses
-between overloads that differ in the width of integers too, or of which one has more parameters, with defaults: Metal
-tells these apart by the space of a pointer, and C++ finds them ambiguous.
+equal defaults are merged into one. Others get names of their own. A call whose argument, as the source says, lies in
+one space (`written_places`) calls that overload. Elsewhere the call chooses at run time, by the address of the pointer
+(threadgroup memory and thread stacks have known addresses); device and constant cannot be told apart and are refused.
+So it chooses between overloads that differ in the width of integers too, or of which one has more parameters, with
+defaults: Metal tells these apart by the space of a pointer, and C++ finds them ambiguous.
+
+Members are told apart by the address of their object, too. One that only calls that for a thread's own objects with a
+copy (`copying_overloads`) is that one. Constructors get a hidden first argument instead of a name.
 
 Members without a body (declared, defaulted, deleted) are merged too. A constructor that sets something serves the
 spaces whose constructor is defaulted, and what is deleted for one space goes.
@@ -12,15 +16,22 @@ spaces whose constructor is defaulted, and what is deleted for one space goes.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from ..errors import UnsupportedFeature
+from .convergent_calls import find_calls
+from .copying_overloads import calls_with_copy, copied_members
 from .declarations import Declarations, Function, Specialisation
 from .reflect import INTEGERS, SCALAR_BYTES
 from .rewriter import Rewriter
 from .syntax import ADDRESS_SPACES, Syntax, ends_with_name
+from .tokens import IDENTIFIER
+from .written_places import WrittenPlaces
 
 _PLACE = {"threadgroup": 1, "thread": 2, "device": 0, "constant": 0}
 _INTEGER_BYTES = {" ".join(sorted(name.split())): SCALAR_BYTES[dtype] for name, dtype in INTEGERS.items()}
@@ -133,7 +144,7 @@ def _groups(syntax: Syntax, declarations: Declarations) -> Iterator[list[tuple[F
     for group in by_key.values():
         distinct = {_spaces(syntax, function, parameters) for function, parameters in group}
         widths = {tuple(parameter.integer_bytes for parameter in parameters) for _, parameters in group}
-        if len(group) > 1 and len(distinct) == len(group) and (len(widths) == 1 or _telling(group) is not None):
+        if len(group) > 1 and len(distinct) == len(group) and (len(widths) == 1 or _telling(syntax, group) is not None):
             yield group
 
 
@@ -148,7 +159,7 @@ def _join_with_defaults(
         while parameters and parameters[-1].default is not None:
             parameters = parameters[:-1]
             shorter = by_key.get((key[0], *_erased_key(syntax, function, parameters)), [])
-            if len(shorter) == 1 and _telling([*shorter, *group]) is not None:
+            if shorter and _telling(syntax, [*shorter, *group]) is not None:
                 shorter += group
                 del by_key[key]
                 break
@@ -211,25 +222,197 @@ def mutators(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
     return frozenset(names | {"sincos", "modf", "frexp"})
 
 
-def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
-    """Functions whose overloads differ in address space and meaning: their calls need the worker."""
-    return frozenset(group[0][0].name for group in _groups(syntax, declarations) if len(_meanings(syntax, group)) > 1)
+THIS = -1
+"""The position of the object that a member function is called on."""
+Overload = tuple[Function, list[FormalParameter]]
 
 
-def _meanings(
-    syntax: Syntax, group: list[tuple[Function, list[FormalParameter]]]
-) -> list[tuple[Function, list[FormalParameter]]]:
-    """One overload for each body of a group, with other widths of its integers, and with other defaults."""
-    by_body = {_meaning(syntax, *overload): overload for overload in group[::-1]}
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How calls of a group of overloads find the one that is meant."""
+
+    kept: list[Overload]
+    """One overload for each meaning."""
+    positions: tuple[int, ...] | None
+    """The parameters whose places tell which one is meant, `THIS` among them; None if they cannot."""
+    serving: dict[tuple[int, ...], Overload]
+    """The overload for arguments in these places."""
+
+
+def _choice(syntax: Syntax, declarations: Declarations, group: list[Overload]) -> Choice:
+    by_meaning = {_meaning(syntax, *overload): overload for overload in group[::-1]}
     for implied in ("delete", "default"):
-        if len(by_body) > 1:
-            by_body = {body: overload for body, overload in by_body.items() if body[-3:-1] != ("=", implied)}
-    return list(by_body.values())[::-1]
+        if len(by_meaning) > 1:
+            by_meaning = {meaning: each for meaning, each in by_meaning.items() if meaning[-3:-1] != ("=", implied)}
+    kept = list(by_meaning.values())[::-1]
+    count = min(len(parameters) for _, parameters in group)
+    candidates = [THIS] * group[0][0].in_struct + [*range(count)]
+    differing = [at for at in candidates if len({_place(syntax, *overload, at) for overload in group}) > 1]
+    choice = Choice(kept, None, {})
+    for positions in [*((at,) for at in differing), tuple(differing)]:
+        serving: dict[tuple[int, ...], Overload] = {}
+        for overload in group:
+            meant = by_meaning.get(_meaning(syntax, *overload))
+            places = tuple(_place(syntax, *overload, at) for at in positions)
+            if meant is not None and serving.setdefault(places, meant) is not meant:
+                break
+        else:
+            choice = Choice(kept, positions, serving)
+            break
+    if len(kept) > 1 and choice.positions is not None and len(choice.positions) == 1:
+        return _without_copying(syntax, declarations, choice, choice.positions[0])
+    return choice
+
+
+def _without_copying(syntax: Syntax, declarations: Declarations, choice: Choice, position: int) -> Choice:
+    """Overloads that only call the one for `thread` with a copy are that one, as it does not change its object."""
+    own = choice.serving.get((_PLACE["thread"],))
+    if own is None:
+        return choice
+    copying = {
+        each[0].name_at for each in choice.kept if each is not own and _copies(syntax, declarations, *each, position)
+    }
+    if not copying:
+        return choice
+    kept = [each for each in choice.kept if each[0].name_at not in copying]
+    serving = {places: own if each[0].name_at in copying else each for places, each in choice.serving.items()}
+    return Choice(kept, choice.positions, serving)
+
+
+def _copies(
+    syntax: Syntax, declarations: Declarations, function: Function, parameters: list[FormalParameter], position: int
+) -> bool:
+    if position != THIS and not (parameters[position].reference and "const" in parameters[position].type.split()):
+        return False
+    names = [parameter.name for parameter in parameters]
+    return calls_with_copy(syntax, declarations, function, names, None if position == THIS else position)
+
+
+def told_apart_by_place(syntax: Syntax, declarations: Declarations) -> frozenset[str]:
+    """Functions of which calls choose an overload at run time: these need the worker."""
+    choices = _choices(syntax, declarations)
+    settled = _settled(syntax, declarations, choices)
+    return frozenset(name for name in map(_name, choices) if name not in settled.names)
+
+
+def _choices(syntax: Syntax, declarations: Declarations) -> list[Choice]:
+    """Those of all groups whose overloads differ in meaning."""
+    choices = (_choice(syntax, declarations, group) for group in _groups(syntax, declarations))
+    return [choice for choice in choices if len(choice.kept) > 1]
+
+
+def _name(choice: Choice) -> str:
+    return choice.kept[0][0].name
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """Calls whose overload the source tells."""
+
+    calls: dict[int, str]
+    """What the call at each position calls."""
+    names: frozenset[str]
+    """Functions all of whose mentions are such calls."""
+
+
+def _settled(syntax: Syntax, declarations: Declarations, choices: list[Choice]) -> _Settled:
+    by_name: dict[str, list[Choice]] = {}
+    for choice in choices:
+        by_name.setdefault(_name(choice), []).append(choice)
+    apart = {function.name_at for choice in choices for function, _ in choice.serving.values()}
+    merged: set[int] = set()
+    for group in _groups(syntax, declarations):
+        if group[0][0].name in by_name and {function.name_at for function, _ in group} & apart:
+            merged |= {function.name_at for function, _ in group}
+    own = {function.name for function in declarations.functions if function.name_at not in merged}
+    types = declarations.structs | declarations.aliases.keys()
+    names = {
+        name
+        for name, listed in by_name.items()
+        if name not in own | types | _names_of_shim()
+        and not name.startswith(("simd_", "quad_", "atomic_"))
+        and all(choice.positions is not None for choice in listed)
+        and not any(function.special for choice in listed for function, _ in choice.kept)
+    }
+    if not names:
+        return _Settled({}, frozenset())
+    openings = find_calls(syntax, declarations, names).openings
+    bodies = sorted((each for each in declarations.functions if each.body is not None), key=lambda each: each.start)
+    starts = [function.start for function in bodies]
+    places = WrittenPlaces(syntax, declarations)
+    calls: dict[int, str] = {}
+    for index, opening in openings.items():
+        caller = bodies[bisect_right(starts, index) - 1]
+        arguments = syntax.split(opening + 1, syntax.match[opening])
+        called = {_called(syntax, choice, places, caller, index, arguments) for choice in by_name[syntax.texts[index]]}
+        tag = called.pop() if len(called) == 1 else ""
+        if tag:
+            calls[index] = tag
+    declared = {function.name_at for function in declarations.functions}
+    mentioned = {
+        token.text
+        for index, token in enumerate(syntax.tokens)
+        if token.text in names and index not in calls and index not in declared
+    }
+    return _Settled(calls, frozenset(names - mentioned))
+
+
+def _called(
+    syntax: Syntax,
+    choice: Choice,
+    places: WrittenPlaces,
+    caller: Function,
+    index: int,
+    arguments: list[tuple[int, int]],
+) -> str:
+    """The name of the overload that a call means; empty if the source does not say where its arguments lie."""
+    found = []
+    for position in choice.positions or ():
+        if position == THIS:
+            found.append(_PLACE.get(_object_space(syntax, places, caller, index), -1))
+            continue
+        if position >= len(arguments):
+            return ""
+        overloads = [parameters[position] for _, parameters in choice.kept]
+        if overloads[0].reference:
+            converted = any("const" in each.type.split() for each in overloads)
+            words = " ".join(word for word in overloads[0].type.split() if word not in ("const", "&"))
+            space = places.referred(caller, *arguments[position], words if converted else "")
+        else:
+            space = places.pointee(caller, *arguments[position])
+        if not space:
+            return ""
+        found.append(_PLACE.get(space, 0))
+    meant = choice.serving.get(tuple(found))
+    return _tagged(syntax, meant, choice) if meant is not None else ""
+
+
+def _object_space(syntax: Syntax, places: WrittenPlaces, caller: Function, index: int) -> str:
+    """The space of the object that the member at ``index`` is called on; empty if that is not clear."""
+    start = syntax.postfix_start(index)
+    if syntax.texts[index - 1] == ".":
+        return places.referred(caller, start, index - 1, "")
+    return places.followed(caller, start, index - 1) if syntax.texts[index - 1] == "->" else ""
+
+
+@cache
+def _names_of_shim() -> frozenset[str]:
+    """Names that Metal's library may have functions of, which overload those of a source."""
+    texts = (header.read_text("utf-8") for header in Path(__file__).with_name("include").rglob("*.h"))
+    names: set[str] = set()
+    for text in texts:
+        names.update(re.findall(r"[A-Za-z_]\w*(?=\()", text))
+        for listed in re.findall(r"\b[A-Z_0-9]+\(([^()]*)\)", text):  # perhaps a macro that defines functions
+            names.update(re.findall(r"\w+", listed))
+    return frozenset(names)
 
 
 def _meaning(syntax: Syntax, function: Function, parameters: list[FormalParameter]) -> tuple[object, ...]:
     widths = tuple(parameter.integer_bytes for parameter in parameters)
     defaults = tuple(tuple(syntax.texts[slice(*each.default)]) if each.default else () for each in parameters)
+    copied = copied_members(syntax, function)
+    if copied:
+        return (widths, defaults, *copied, "", "", "")
     return (widths, defaults, *_erased_body(syntax, function))
 
 
@@ -237,35 +420,42 @@ def merge_overloads(syntax: Syntax, declarations: Declarations, rewriter: Rewrit
     """Merges overloads with equal bodies, and tags the others."""
     merge_specialisations(syntax, declarations, rewriter)
     merged: set[int] = set()
-    for group in _groups(syntax, declarations):
-        kept = _meanings(syntax, group)
-        remaining = {function.name_at for function, _ in kept}
+    settled = _settled(syntax, declarations, _choices(syntax, declarations))
+    for index, name in settled.calls.items():
+        rewriter.replace(index, name)
+    for group in list(_groups(syntax, declarations)):
+        choice = _choice(syntax, declarations, group)
+        remaining = {function.name_at for function, _ in choice.kept}
         for function, _ in group:
             if function.name_at not in remaining:
                 rewriter.delete(function.start, function.end)
                 merged.add(function.name_at)
-        if len(kept) > 1:
-            _tag(syntax, rewriter, kept)
+        if len(choice.kept) > 1:
+            _tag(syntax, rewriter, choice, choosing=_name(choice) not in settled.names)
     declarations.functions = [function for function in declarations.functions if function.name_at not in merged]
 
 
-def _telling(group: list[tuple[Function, list[FormalParameter]]]) -> int | None:
+def _telling(syntax: Syntax, group: list[Overload]) -> int | None:
     """The parameter whose address tells which overload of a group is called."""
     for position in range(min(len(parameters) for _, parameters in group)):
-        if len({_place(parameters[position]) for _, parameters in group}) == len(group):
+        if len({_place(syntax, *overload, position) for overload in group}) == len(group):
             return position
     return None
 
 
-def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[FormalParameter]]]) -> None:
+def _tag(syntax: Syntax, rewriter: Rewriter, choice: Choice, choosing: bool) -> None:
     """Gives each overload a name of its own, and writes functions of the common name that choose among them.
 
     There is one for each number of arguments, so that every overload has its own defaults.
     """
+    group = choice.kept
     longest, parameters = max(group, key=lambda overload: len(overload[1]))
     token = syntax.tokens[longest.name_at]
-    position = _telling(group)
-    if position is None or longest.special or any(not each.name and {"(", "["} & {*each.type} for each in parameters):
+    positions = choice.positions
+    constructs = longest.in_struct and longest.name == longest.scope[-1]
+    fixed = longest.name.startswith("~")
+    outside = syntax.texts[longest.name_at - 1] == "::"  # a member that is defined outside its class
+    if positions is None or fixed or outside or any(not each.name and {"(", "["} & {*each.type} for each in parameters):
         lines = ", ".join(str(syntax.tokens[function.name_at].line) for function, _ in group)
         raise UnsupportedFeature(
             f"overloads of {longest.name!r} (lines {lines}) differ only in address space, and the addresses cannot "
@@ -275,37 +465,87 @@ def _tag(syntax: Syntax, rewriter: Rewriter, group: list[tuple[Function, list[Fo
         )
     body = longest.body[0] if longest.body is not None else longest.end - 1
     heading = rewriter.inline(longest.start, longest.name_at)
+    named = rewriter.inline(longest.name_at, longest.opening)
     trailing = rewriter.inline(longest.closing + 1, body)
     tokens = syntax.split(longest.opening + 1, longest.closing)
     names = [parameter.name or f"__ost_{at}" for at, parameter in enumerate(parameters)]
-    probed = parameters[position]
-    address = f"&{names[position]}" if probed.reference else names[position]
-    place = f"const int __ost_place = __ost::place_of((const void *)({address}));"
-    choosing, declaring = [], []
+    addresses = [
+        "this" if at == THIS else f"&{names[at]}" if parameters[at].reference else names[at] for at in positions
+    ]
+    probing = " ".join(
+        f"const int __ost_place{at} = __ost::place_of((const void *)({address}));"
+        for at, address in enumerate(addresses)
+    )
+    chosen, declaring = [], []
     for count in range(min(_required(others) for _, others in group), len(parameters) + 1):
-        takers = [(function, others) for function, others in group if _required(others) <= count <= len(others)]
-        if not takers or (len(takers) > 1 and position >= count):
+        taking = {each.name_at for each, others in group if _required(others) <= count <= len(others)}
+        takers = [others for function, others in group if function.name_at in taking]
+        if not takers or (len(takers) > 1 and max(positions) >= count):
             continue  # no call has so few arguments
         listed = ", ".join(
-            _widest_parameter(rewriter, parameters[at], names[at], [others[at] for _, others in takers], tokens[at])
+            _widest_parameter(rewriter, parameters[at], names[at], [others[at] for others in takers], tokens[at])
             for at in range(count)
         )
-        passed = ", ".join(names[:count])
+        passed = names[:count]
         # Highest place first: the last is for what lies nowhere else.
-        takers.sort(key=lambda overload: -_place(overload[1][position]))
-        calls = [f"return {_tagged(function, others[position])}({passed});" for function, others in takers]
-        for at, (_, others) in enumerate(takers[:-1]):
-            calls[at] = f"if (__ost_place == {_place(others[position])}) {calls[at]}"
-        declared = f"{heading} {longest.name}({listed}) {trailing}"
-        choosing.append(f"{declared} {{ {place if len(calls) > 1 else ''} {' '.join(calls)} }}")
+        serving = sorted(
+            (item for item in choice.serving.items() if item[1][0].name_at in taking), reverse=True, key=_first
+        )
+        calls = [_call(syntax, overload, choice, passed, constructs) for _, overload in serving]
+        for at, (places, _) in enumerate(serving[:-1]):
+            tests = " && ".join(f"__ost_place{each} == {place}" for each, place in enumerate(places))
+            calls[at] = f"if ({tests}) {'*this = ' if constructs else ''}{calls[at]}"
+        declared = f"{heading} {named}({listed}) {'' if constructs else trailing}"
+        choosing_body = f"{{ {probing if len(calls) > 1 else ''} {' '.join(calls)} }}"
+        if constructs:
+            # Not every compiler leaves out the copy of an object that a function returns to a constructor.
+            declared += f" : {calls.pop()}"
+            assigned = " ".join(f"{call};" for call in calls)
+            choosing_body = f"{{ {probing if calls else ''} {assigned} }}"
+        chosen.append(f"{declared} {choosing_body}")
         declaring.append(f"{declared};")
     for function, others in group:
-        rewriter.replace(function.name_at, _tagged(function, others[position]))
-    rewriter.after(max(function.end for function, _ in group) - 1, " ".join(choosing))
+        if constructs:
+            rewriter.after(function.opening, f"{_place_type(syntax, (function, others), choice)},")
+            continue
+        _rename(syntax, rewriter, function, _tagged(syntax, (function, others), choice))
+    if not choosing:
+        return
+    rewriter.after(max(function.end for function, _ in group) - 1, " ".join(chosen))
     defaulted = any(parameter.default for header in longest.templates for parameter in header.parameters)
     if not longest.in_struct and not defaulted:
         # What stands between the overloads, and each of them, may call the others.
         rewriter.lead(min(function.start for function, _ in group), " ".join(declaring))
+
+
+def _call(syntax: Syntax, overload: Overload, choice: Choice, passed: list[str], constructs: bool) -> str:
+    if constructs:
+        listed = ", ".join([f"{_place_type(syntax, overload, choice)}()", *passed])
+        return f"{overload[0].name}({listed})"
+    return f"return {_tagged(syntax, overload, choice)}({', '.join(passed)});"
+
+
+def _place_type(syntax: Syntax, overload: Overload, choice: Choice) -> str:
+    """The type of a hidden first argument that tells constructors apart."""
+    return f"__ost::InPlace<{', '.join(str(_place(syntax, *overload, at)) for at in choice.positions or ())}>"
+
+
+def _rename(syntax: Syntax, rewriter: Rewriter, function: Function, name: str) -> None:
+    if not function.name.startswith("operator") or syntax.texts[function.name_at] != "operator":
+        rewriter.replace(function.name_at, name)
+        return
+    behind = function.name_at + 1
+    converts = syntax.tokens[behind].kind == IDENTIFIER
+    type_ = rewriter.inline(behind, function.opening) if converts else ""
+    rewriter.delete(behind, function.opening)
+    rewriter.replace(function.name_at, f"{type_} {name}")
+    for index in range(function.start, function.name_at):
+        if syntax.texts[index] == "explicit":
+            rewriter.replace(index, "")
+
+
+def _first(item: tuple[tuple[int, ...], Overload]) -> tuple[int, ...]:
+    return item[0]
 
 
 def _required(parameters: list[FormalParameter]) -> int:
@@ -313,12 +553,25 @@ def _required(parameters: list[FormalParameter]) -> int:
     return sum(parameter.default is None for parameter in parameters)
 
 
-def _place(parameter: FormalParameter) -> int:
-    return _PLACE.get(parameter.space, 0)
+def _place(syntax: Syntax, function: Function, parameters: list[FormalParameter], position: int) -> int:
+    """Where an argument of an overload lies, as far as it is known at run time."""
+    if position == THIS:
+        return _PLACE.get(_this_space(syntax, function), 0)
+    return _PLACE.get(parameters[position].space, 0)
 
 
-def _tagged(function: Function, told_by: FormalParameter) -> str:
-    return f"__ost_place{_place(told_by)}_{function.name}"
+def _this_space(syntax: Syntax, function: Function) -> str:
+    """The address space of what a member function is called on: that of a thread, unless it is qualified."""
+    end = function.body[0] if function.body is not None else function.end
+    trailing = syntax.texts[function.closing + 1 : end]
+    return next((text for text in trailing if text in ADDRESS_SPACES), "thread")
+
+
+def _tagged(syntax: Syntax, overload: Overload, choice: Choice) -> str:
+    function, parameters = overload
+    places = "_".join(str(_place(syntax, function, parameters, at)) for at in choice.positions or ())
+    name = "".join(letter if letter.isalnum() or letter == "_" else f"_{ord(letter):x}" for letter in function.name)
+    return f"__ost_place{places}_{name}"
 
 
 def _widest_parameter(

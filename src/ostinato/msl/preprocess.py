@@ -24,6 +24,7 @@ from ..errors import KernelCompileError, UnsupportedFeature
 from .constant_expression import NotConstant, Value, evaluate
 from .definitions import SOURCE, Moved, lines_shown
 from .files_read import existing
+from .safety import is_harmless_attribute, is_harmless_builtin
 from .single_text import base_name, line_marker
 from .tokens import (
     IDENTIFIER,
@@ -83,6 +84,23 @@ _DIGRAPHS = frozenset({("%", ":"), ("<", ":"), (":", ">"), ("<", "%"), ("%", ">"
 _DIGRAPH_ENDS = frozenset(end for _, end in _DIGRAPHS)
 _RAW_PREFIXES = frozenset({"R", "LR", "uR", "UR", "u8R"})
 _SIMD_SCALARS = "char uchar short ushort int uint long ulong half float".split()
+_FEATURES = frozenset(
+    """cxx_aggregate_nsdmi cxx_alias_templates cxx_alignas cxx_alignof cxx_auto_type cxx_binary_literals cxx_constexpr
+    cxx_contextual_conversions cxx_decltype cxx_decltype_auto cxx_default_function_template_args cxx_defaulted_functions
+    cxx_delegating_constructors cxx_deleted_functions cxx_explicit_conversions cxx_generalized_initializers
+    cxx_generic_lambdas cxx_implicit_moves cxx_inheriting_constructors cxx_init_captures cxx_inline_namespaces
+    cxx_lambdas cxx_local_type_template_args cxx_noexcept cxx_nonstatic_member_init cxx_nullptr cxx_override_control
+    cxx_range_for cxx_reference_qualified_functions cxx_relaxed_constexpr cxx_return_type_deduction
+    cxx_rvalue_references cxx_static_assert cxx_strong_enums cxx_trailing_return cxx_unrestricted_unions
+    cxx_user_literals cxx_variable_templates cxx_variadic_templates""".split()
+)
+"""Those of clang's names for parts of C++14 that a kernel can use."""
+_STANDARD_ATTRIBUTES = {"deprecated": 201309, "fallthrough": 201603, "maybe_unused": 201603, "nodiscard": 201603}
+_TARGETS = {
+    f"TARGET_OS_{name}": str(int(name in ("MAC", "OSX")))
+    for name in "MAC OSX WIN32 UNIX IPHONE IOS TV WATCH SIMULATOR MACCATALYST".split()
+}
+"""What Metal's own <TargetConditionals.h> defines on a Mac."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -164,6 +182,12 @@ def _simd_macros() -> dict[str, Macro]:
     return {
         name: Macro(name, None, False, lex_line(f"metal::{type_}", "<simd/simd.h>", 1)) for name, type_ in named.items()
     }
+
+
+@cache
+def _target_macros() -> dict[str, Macro]:
+    header = "<TargetConditionals.h>"
+    return {name: Macro(name, None, False, lex_line(value, header, 1)) for name, value in _TARGETS.items()}
 
 
 def known_macros() -> frozenset[str]:
@@ -336,6 +360,8 @@ class Preprocessor:
             if name.startswith("simd/") and not self.simd:
                 self.simd = True
                 self.macros = {**_simd_macros(), **self.macros}
+            elif name == "TargetConditionals.h":
+                self.macros |= _target_macros()
         elif name.startswith(("MetalPerformancePrimitives", "MetalPerformanceShaders")):
             raise fail(f"<{name}> is not supported", here, UnsupportedFeature)
         else:
@@ -609,9 +635,10 @@ class Preprocessor:
                 begin = position + 2
                 while position < len(tokens) and tokens[position].text != ")":
                     position += 1
-                known = token.text == "__has_include" and self._has(tokens[begin:position], here, path)
+                inside = tokens[begin:position]
+                has = self._has(inside, here, path) if token.text == "__has_include" else _answer(token.text, inside)
                 position += 1
-                resolved.append(Token(NUMBER, str(int(known)), here.file, here.line))
+                resolved.append(Token(NUMBER, str(int(has)), here.file, here.line))
             else:
                 resolved.append(token)
                 position += 1
@@ -623,6 +650,18 @@ class Preprocessor:
             return bool(evaluate(self.expand(resolved), unknown_names_are_zero))
         except NotConstant as error:
             raise fail(f"in this condition: {error}", here) from None
+
+
+def _answer(query: str, tokens: Sequence[Token]) -> int:
+    """What ``__has_feature(…)`` and its kin say of a name."""
+    name = tokens[-1].text if tokens else ""
+    if query in ("__has_feature", "__has_extension"):
+        return int(name.strip("_") in _FEATURES)
+    if query == "__has_builtin":
+        return int(is_harmless_builtin(name))
+    if query == "__has_cpp_attribute" and len(tokens) == 1:
+        return _STANDARD_ATTRIBUTES.get(name, 0)
+    return int(is_harmless_attribute(name))
 
 
 def _optional(body: Sequence[Token], kept: bool) -> list[Token]:

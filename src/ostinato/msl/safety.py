@@ -49,6 +49,17 @@ _HARMLESS_BUILTINS = re.compile(
     r"types_compatible_p|bit_cast|convertvector|shufflevector|rotateleft(32|64)|rotateright(32|64))"
 )
 
+
+def is_harmless_attribute(name: str) -> bool:
+    """Whether a source may write ``__attribute__((name))``."""
+    return name.strip("_") in _HARMLESS_ATTRIBUTES
+
+
+def is_harmless_builtin(name: str) -> bool:
+    """Whether a source may call the compiler's function ``name``."""
+    return _HARMLESS_BUILTINS.fullmatch(name) is not None
+
+
 _KEPT_RESERVED = re.compile(
     r"__(builtin|metal|METAL|HAVE|is)_\w+|__(attribute|restrict|inline|const|volatile|signed|extension|func)(__)?|"
     r"__\w+_(MAX|MIN|EPSILON|BIT|WIDTH|DIG)__"
@@ -134,7 +145,7 @@ def _check_reserved(syntax: Syntax, index: int) -> None:
     text = token.text
     if text.lower().startswith("__ost"):
         raise fail(f"names beginning with __ost are reserved ({text})", token)
-    if text.startswith("__builtin") and not _HARMLESS_BUILTINS.fullmatch(text):
+    if text.startswith("__builtin") and not is_harmless_builtin(text):
         raise fail(f"{text} is not allowed in a kernel source", token)
     if text in ("__attribute__", "__attribute"):
         if syntax.texts[index + 1 : index + 3] != ["(", "("]:
@@ -156,7 +167,7 @@ def _check_attributes(syntax: Syntax, index: int, end: int) -> None:
 
 
 def _check_attribute(name: str, token: Token) -> None:
-    if name.strip("_") not in _HARMLESS_ATTRIBUTES:
+    if not is_harmless_attribute(name):
         raise fail(f"attribute {name!r} is not allowed in a kernel source", token)
 
 
@@ -219,7 +230,7 @@ def check_text(text: str) -> None:
         kind, what = match.lastgroup, match.group()
         if kind in ("ours", "number") or (kind == "literal" and not _TRIGRAPH.search(what)):
             continue
-        if kind == "builtin" and _HARMLESS_BUILTINS.fullmatch(what):
+        if kind == "builtin" and is_harmless_builtin(what):
             continue
         line = text.count("\n", 0, match.start())
         shown = text.splitlines()[line].strip()[:80] if line < 1 << 20 else what

@@ -16,6 +16,7 @@ from .compound_literals import rewrite_compound_literals
 from .constant_expression import Value
 from .convergence import BUILTINS, Convergence
 from .declarations import Declarations, Function
+from .element_designators import rewrite_case_ranges, rewrite_element_designators
 from .extended_vectors import rewrite_extended_vectors
 from .kernels import Parameter, is_kernel
 from .log_calls import LogCall, rewrite_log_calls
@@ -158,6 +159,8 @@ class Translator:
         rewrite_log_calls(self.rewriter, self._log_calls, self._active)
         # From here on text is copied and deleted, so every other edit of expressions comes first.
         self._range_initialisers()
+        rewrite_case_ranges(self.syntax, self.declarations, self.rewriter)
+        rewrite_element_designators(self.syntax, self.declarations, self.rewriter)
         self._specialisations()
         merge_overloads(self.syntax, self.declarations, self.rewriter)
         self._functions()

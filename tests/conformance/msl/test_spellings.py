@@ -121,3 +121,26 @@ EXPECTED = {
 def test_a_spelling_has_its_meaning(dev: ost.Device, library: ost.Library, name: str, expected: list[float]) -> None:
     got = launch(dev, library[name], np.zeros(len(expected), np.float32), np.int32(2))
     assert got.tolist() == expected
+
+
+CLANGS = f"""{HEAD}
+enum Kind {{ first = 2, last = 5 }};
+constant int table[5] = {{[1] = 3, [3] = 7, 8}};
+struct Held {{ int v[4]; int w; }};
+kernel void k(device int *out, device const int *x, uint i [[thread_position_in_grid]]) {{
+  int t[3] = {{[1] = 3}}; int u[2][2] = {{[1] = {{[1] = 9}}}}; int w[] = {{[2] = 5, [0] = 1}}; int same[3] = {{[0 ... 2] = 2}};
+  int r = 0;
+  switch (x[i]) {{
+    case 0: r = 1; break; case first ... last: r = 2; break; case 'a' ... 'c': r = 3; break; case -3 ... -1: r = 4; break;
+    default: r = 5;
+  }}
+  out[i] = r + 10 * (t[0] + t[1] + t[2]) + 100 * u[1][1] + 1000 * (table[1] + table[3] + table[4] + table[0]) +
+           100000 * w[2] + 1000000 * w[0] + 10000000 * (same[0] + same[2]) + 100000000 * (sizeof(w) / 4);
+}}
+"""
+
+
+def test_ranges_of_cases_and_elements_by_index_are_those_of_clang(dev: ost.Device) -> None:
+    x = np.array([0, 2, 3, 5, 6, 97, 99, -2, -4], np.int32)
+    out = launch(dev, dev.library(CLANGS)["k"], np.zeros(9, np.int32), x, threads=9)
+    np.testing.assert_array_equal(out, np.array([1, 2, 2, 2, 5, 3, 3, 4, 5]) + 341518930)

@@ -271,3 +271,30 @@ def test_the_names_of_simd_are_those_of_metal(dev: ost.Device) -> None:
         np.array([100, 200, 300, 400]) + [1, 2, 5, 3] + [*(m @ [3, 4, 5]), 0] + [10, 20, 30, 40] + n @ [1, 2, 0, 0]
     )
     assert v.tolist() == expected.tolist()
+
+
+INDIRECT = f"""{HEAD}
+struct Both {{ MTLDispatchThreadgroupsIndirectArguments first; uint rest; }};
+kernel void groups(device MTLDispatchThreadgroupsIndirectArguments *to, constant uint &n, device Both *both) {{
+  to->threadgroupsPerGrid[0] = (n + 63) / 64; to->threadgroupsPerGrid[1] = to->threadgroupsPerGrid[2] = 1;
+  both->first = *to; both->rest = sizeof(MTLDrawIndexedPrimitivesIndirectArguments) + sizeof(MTLQuadTessellationFactorsHalf);
+}}
+"""
+OWN_INDIRECT = f"""{HEAD}
+typedef struct {{ uint threadgroupsPerGrid[3]; uint more; }} MTLDispatchThreadgroupsIndirectArguments;
+kernel void groups(device MTLDispatchThreadgroupsIndirectArguments *to) {{ to->more = sizeof(*to); }}
+"""
+
+
+def test_arguments_of_indirect_dispatches_are_structs_of_the_library(dev: ost.Device) -> None:
+    kernel = dev.library(INDIRECT)["groups"]
+    to, both = launch(dev, kernel, np.zeros(3, np.uint32).view(np.uint8), 130, np.zeros(4, np.uint32).view(np.uint8))
+    assert to.view(np.uint32).tolist() == [3, 1, 1]
+    assert both.view(np.uint32).tolist() == [3, 1, 1, 20 + 12]
+
+
+def test_a_source_may_declare_structs_of_the_library_itself(dev: ost.Device) -> None:
+    if dev.capabilities.backend == "metal":
+        pytest.skip("Metal's own library has the struct already")
+    out = launch(dev, dev.library(OWN_INDIRECT)["groups"], np.zeros(4, np.uint32).view(np.uint8))
+    assert out.view(np.uint32).tolist() == [0, 0, 0, 16]

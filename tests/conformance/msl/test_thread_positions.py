@@ -240,3 +240,61 @@ def test_a_position_is_found_behind_every_spelling_of_its_type(dev: ost.Device, 
     source = f"{HEAD}kernel void k(device uint *out, {type_} i [[thread_position_in_grid]]) {{ out[i] = i; }}"
     got = launch(dev, dev.library(source)["k"], np.zeros(64, np.uint32), threads=64, group_size=32)
     np.testing.assert_array_equal(got, np.arange(64))
+
+
+GLOBAL = f"""{HEAD}
+uint i [[thread_position_in_grid]];
+const uint thread_index_in_simdgroup [[thread_index_in_simdgroup]];
+constant uint scale = 10;
+uint GROUPS [[threadgroups_per_grid]];
+uint here() {{ return i * scale; }}
+uint there(uint more);
+template <typename T> T plus(T x) {{ return x + T(here()); }}
+struct Reader {{ device const uint *from; uint read(void) const {{ return from[i]; }} uint twice() const {{ return 2 * read(); }} }};
+kernel void globals(device const uint *x, device uint *out) {{
+  Reader reader = {{x}};
+  out[i] = plus(reader.twice()) + there(1);
+}}
+uint there(uint more) {{ return 1000 * thread_index_in_simdgroup + more; }}
+template <typename T> kernel void typed(device T *out, uint lid [[thread_position_in_threadgroup]]) {{
+  auto add = [&](T y) {{ return T(i) + y; }};
+  if (lid < 100) out[i] = add(T(GROUPS));
+}}
+template [[host_name("typed_float")]] kernel void typed<float>(device float *out, uint lid [[thread_position_in_threadgroup]]);
+kernel void summed(device uint *out) {{
+  threadgroup uint shared[64]; shared[i % 64] = i; threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = simd_sum(here()) + shared[63 - i % 64];
+}}
+kernel void hiding(device uint *out, uint i [[thread_index_in_threadgroup]]) {{ uint GROUPS = 5; out[i] = GROUPS; }}
+kernel void nothing(void) {{ here(); }}
+"""
+
+
+def test_positions_may_be_declared_outside_all_functions(dev: ost.Device) -> None:
+    library = dev.library(GLOBAL)
+    n = np.arange(128, dtype=np.uint32)
+    empty = np.zeros(128, np.uint32)
+    out = launch(dev, library["globals"], n + 7, empty, threads=128, group_size=64)
+    np.testing.assert_array_equal(out, 2 * (n + 7) + 10 * n + 1000 * (n % 32) + 1)
+    typed = launch(dev, library["typed_float"], empty.astype(np.float32), threads=128, group_size=64)
+    np.testing.assert_array_equal(typed, n + 2)
+    out = launch(dev, library["summed"], empty, threads=128, group_size=64)
+    sums = np.repeat(10 * n.reshape(-1, 32).sum(1), 32)
+    np.testing.assert_array_equal(out, sums + n // 64 * 64 + 63 - n % 64)
+    assert launch(dev, library["hiding"], empty, threads=64, group_size=64)[:65].tolist() == [5] * 64 + [0]
+    if dev.capabilities.backend == "cpu":
+        assert str(library["globals"].execution).startswith("loop")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("struct S { uint v; S(uint x) : v(x + i) {} }; kernel void k(device uint *o) { o[0] = S(1).v; }", "'S' needs"),
+        ("uint f() { return i; } kernel void k(device uint *o) { uint i = 3; o[i] = f(); }", "'k' needs 'i', which"),
+    ],
+)
+def test_where_a_position_cannot_be_handed_on_is_refused(dev: ost.Device, source: str, words: str) -> None:
+    if dev.capabilities.backend == "metal":
+        pytest.skip("Metal's own compiler knows the position everywhere")
+    with pytest.raises(ost.UnsupportedFeature, match=words):
+        dev.library(f"{HEAD}uint i [[thread_position_in_grid]];\n{source}")

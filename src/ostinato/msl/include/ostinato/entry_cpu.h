@@ -186,9 +186,13 @@ inline void run_simdgroup(Worker *w, RowFn *row, AnyFn *any, TileFn *of_sixteen,
 }
 #endif
 
+// Tells constructors apart that differ only in address space.
+template <int...> struct InPlace {};
+
 // Which kind of memory an address lies in, for overloads that differ only in address space:
-// 1 threadgroup memory, 2 the stack of a thread, 0 anything else. Only inside a fiber.
-inline int place_of(const void *address) {
+// 1 threadgroup memory, 2 the stack of a thread, 0 anything else. Only inside a fiber, or in a constant.
+constexpr int place_of(const void *address) {
+  if (__builtin_is_constant_evaluated()) return 2;
   const Worker *w = worker();
   const unsigned char *at = (const unsigned char *)address;
   if (at >= w->arena && at < w->arena + w->arena_bytes) return 1;

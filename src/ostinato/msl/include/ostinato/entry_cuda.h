@@ -209,9 +209,15 @@ OST_FN void leave(Sampled &sample) {
   end_thread();
 }
 
+// Tells constructors apart that differ only in address space.
+template <int...> struct InPlace {};
+
 // Which kind of memory an address lies in, for overloads that differ only in address space: 1 threadgroup memory,
 // 2 a thread's own, 0 anything else.
-OST_FN int place_of(const void *address) { return ::__isShared(address) ? 1 : ::__isLocal(address) ? 2 : 0; }
+OST_FN constexpr int place_of(const void *address) {
+  if (__builtin_is_constant_evaluated()) return 2;
+  return ::__isShared(address) ? 1 : ::__isLocal(address) ? 2 : 0;
+}
 
 }  // namespace __ost
 
