@@ -140,8 +140,12 @@ def pocl() -> Callable[[str, Sequence[np.ndarray], int, int, int, int], Contende
     except (ImportError, IndexError) as error:
         print(f"no PoCL: {error}")
         return None
+    try:
+        program = cl.Program(context, OPENCL_REDUCTIONS).build()
+    except cl.Error as error:  # of a processor that is newer than its compiler
+        print(f"no PoCL: {error}")
+        return None
     queue = cl.CommandQueue(context)
-    program = cl.Program(context, OPENCL_REDUCTIONS).build()
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
 
     def contender(name: str, inputs: Sequence[np.ndarray], size: int, width: int, total: int, group: int) -> Contender:

@@ -183,7 +183,9 @@ def test_a_race_in_a_kernel_is_shown_in_its_file_and_may_be_known(check: Any, tm
     result = check(racy, "--sarif=findings.sarif", "--json")
     assert result.returncode == 1, result.stderr
     found = json.loads(result.stdout)
-    (race,) = (each for each in found["findings"] if each["kind"] == "race")
+    races = [each for each in found["findings"] if each["kind"] == "race"]
+    assert len(races) == 1, races
+    race = races[0]
     assert {access["what"]: access["place"]["line"] for access in race["accesses"]} == {"write": 4, "read": 5}
     assert race["count"] > 1
     assert [(each["kind"], each["reason"]) for each in found["ignored"]] == [("race", "any thread will do")]

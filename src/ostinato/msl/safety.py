@@ -216,7 +216,7 @@ def _is_reserved(name: str) -> bool:
 
 
 _FINISHED = re.compile(
-    rf"""{_OURS}|{_LITERAL}|(?P<number>(?<![\w'])[0-9][\w.]*+(?:'[0-9A-Za-z][\w.]*+)++)
+    rf"""{_OURS}|{_LITERAL}|(?P<number>(?<![\w'.])\.?[0-9][\w.]*+(?:'[0-9A-Za-z][\w.]*+)++)
     |(?P<word>\b(?:{"|".join(sorted(_FORBIDDEN))})\b)
     |(?P<builtin>\b__builtin_\w+)
     |(?P<refused>["'\\\#`@]|//|/\*|%:|<:(?!:[^:>])|<%|%>|\?\?[=/'()!<>-]|[\x00-\x08\x0b-\x1f\x7f])""",
