@@ -161,6 +161,7 @@ VALUES: list[tuple[str, float]] = [
     ("float(16777217)", 16777216),
     ("float('a')", 97),
     ("float(1'000)", 1000),
+    (".5'00f", 0.5),
 ]
 
 BITS = [
