@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato as ost
+from launching import HEAD, launch
 from ostinato.backends.cpu.simt import blocks, exchanges, lanes
 from ostinato.backends.cpu.simt.code import parse_function
 from ostinato.native import toolchain
@@ -321,3 +322,22 @@ define void @__ost_row_0(ptr %0, i32 %1, i32 %2, i32 %3, i32 %4, i32 %5) #0 {
     assert not widened.refused
     assert "zext <32 x i16> zeroinitializer to" in widened.text
     assert "zext <32 x i16> poison" not in widened.text
+
+
+def test_lanes_store_pointers_at_places_of_their_own(dev: ost.Device) -> None:
+    kernel = dev.library(f"""{HEAD}
+        struct Row {{ device uint *begin; uint own[2]; }};
+        uint first(thread const uint *p) {{ return 100 + p[0]; }}
+        kernel void k(device uint *x, device uint *out, constant uint &count, uint l [[thread_index_in_simdgroup]]) {{
+            Row row;
+            if (l < count) {{
+                row.begin = x + 2 * l; row.own[0] = simd_sum(1u); row.own[1] = l;
+                thread Row *rows[2] = {{&row, &row}};
+                out[l] = first(rows[l & 1]->own + (l & 1)) + rows[l & 1]->begin[0] * 1000;
+            }}
+        }}""")["k"]
+    assert kernel.execution.way == "vector"
+    got = launch(
+        dev, kernel, np.arange(64, dtype=np.uint32), np.zeros(32, np.uint32), np.uint32(5), threads=32, group_size=32
+    )
+    assert got[1].tolist() == [105, 2101, 4105, 6103, 8105, *[0] * 27]

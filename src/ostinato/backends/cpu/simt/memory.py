@@ -130,7 +130,7 @@ def _read_words(emitter: Emitter, pointer: Operand, by: int, count: int) -> list
             emitter.line(f"store {wide('i32')} {vector}, ptr {_word_of(emitter, '%result', word)}")
         emitter.line("ret void")
     result = emitter.slot(f"%words.{count}", kind)
-    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, 'ptr', addresses)}, ptr {result})")
+    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, 'places', 'ptr', addresses)}, ptr {result})")
     return [emitter.new(f"load {wide('i32')}, ptr {_word_of(emitter, result, word)}") for word in range(count)]
 
 
@@ -185,7 +185,7 @@ def gather_all(emitter: Emitter, type_: str, addresses: str) -> str:
         *(f"%at = load {pointers}, ptr %from", f"%read = {read}"),
         *(f"store {kind} %read, ptr %result", "ret void"),
     )
-    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, 'ptr', addresses)}, ptr {result})")
+    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, 'places', 'ptr', addresses)}, ptr {result})")
     return emitter.new(f"load {kind}, ptr {result}")
 
 
@@ -203,8 +203,8 @@ def scatter(emitter: Emitter, type_: str, value: str, addresses: str) -> None:
         *(f"%values = load {kind}, ptr %from", f"%at = load {pointers}, ptr %to"),
         *(write, "ret void"),
     )
-    places = _in_memory(emitter, "ptr", _active(emitter, addresses))
-    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, type_, value)}, ptr {places})")
+    places = _in_memory(emitter, "places", "ptr", _active(emitter, addresses))
+    emitter.line(f"call void @{function}(ptr {_in_memory(emitter, f'given.{type_}', type_, value)}, ptr {places})")
 
 
 def _active(emitter: Emitter, addresses: str) -> str:
@@ -215,13 +215,13 @@ def _active(emitter: Emitter, addresses: str) -> str:
     return emitter.chosen(emitter.mask, wide("ptr"), addresses, spare)
 
 
-def _in_memory(emitter: Emitter, type_: str, values: str) -> str:
-    """Where the values of lanes lie for a function.
+def _in_memory(emitter: Emitter, name: str, type_: str, values: str) -> str:
+    """Where the values of lanes lie for a function, in a slot of this name.
 
     A function takes and returns vectors in memory only: the registers for them depend on attributes, which inlining
     changes.
     """
-    slot = emitter.slot(f"%given.{type_}", wide(type_))
+    slot = emitter.slot(f"%{name}", wide(type_))
     emitter.line(f"store {wide(type_)} {values}, ptr {slot}")
     return slot
 
