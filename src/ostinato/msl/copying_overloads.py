@@ -27,7 +27,7 @@ def calls_with_copy(
     type_ = body[1] if body[:1] == ["return"] and len(body) > 1 else body[0] if body else ""
     if type_ == "return" or not type_:
         return False
-    if position is None and type_ != function.scope[-1]:
+    if position is None:
         type_ = function.scope[-1]
     shapes = [[type_, "(", *original, ")"], [type_, "{", *original, "}"]]
     if len(body) > 2 and body[0] == type_:

@@ -7,8 +7,10 @@ is linear in the number of tokens, and leaves full checks to the compiler.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from .constant_expression import Value, evaluate, whole
 from .syntax import Attribute, Syntax
 from .tokens import IDENTIFIER, STRING, Token, fail
 from .unwinding import Steps, unwound
@@ -118,6 +120,20 @@ class Enumerator:
     more: int
     owner: str
     """What qualifies the names that the tokens may use as they are."""
+
+    def value(
+        self,
+        known: Collection[str],
+        lookup: Callable[[str], Value],
+        call: Callable[[str, Sequence[Token]], Value] | None = None,
+    ) -> int:
+        """Its value. ``known`` are the names of all enumerators, ``lookup`` and ``call`` are those of `evaluate`."""
+
+        def beside(name: str) -> Value:
+            qualified = f"{self.owner}::{name}"
+            return lookup(qualified if qualified in known else name)
+
+        return whole(evaluate(self.tokens, beside, call) if self.tokens else 0) + self.more
 
 
 @dataclass(slots=True)

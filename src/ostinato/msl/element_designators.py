@@ -81,7 +81,7 @@ def _number(declarations: Declarations, tokens: list[Token]) -> int | None:
         try:
             enumerator = declarations.enumerators.get(name)
             if enumerator is not None:
-                return whole(evaluate(enumerator.tokens, lookup) if enumerator.tokens else 0) + enumerator.more
+                return enumerator.value(declarations.enumerators, lookup)
             raise NotConstant(f"{name} is not known")
         finally:
             visiting.discard(name)

@@ -28,7 +28,7 @@ from .counted_lines import CountedLine, Counter, surviving
 from .cpu_target import translate_for_cpu
 from .cuda_target import translate_for_cuda
 from .debug_lines import Place, with_lines
-from .declarations import Declarations, Enumerator, Variable, parse_declarations, without_instantiations
+from .declarations import Declarations, Variable, parse_declarations, without_instantiations
 from .definitions import SOURCE, Definition, WrittenTexts, as_lines, lines_shown
 from .early_reads import early_reads
 from .features import FeatureUse, FeatureUses
@@ -325,13 +325,6 @@ class Module:
                 return text_of(inside).replace(" ", "") in defined
             raise NotConstant(f"{name}(…) cannot be evaluated here")
 
-        def enumerated(enumerator: Enumerator) -> int:
-            def beside(name: str) -> Value:
-                qualified = f"{enumerator.owner}::{name}"
-                return lookup(qualified if qualified in self._declarations.enumerators else name)
-
-            return whole(evaluate(enumerator.tokens, beside, call) if enumerator.tokens else 0) + enumerator.more
-
         def lookup(name: str) -> Value:
             if name in given:
                 return given[name]
@@ -348,7 +341,7 @@ class Module:
             visiting.add(name)
             try:
                 if enumerator is not None:
-                    known[name] = enumerated(enumerator)
+                    known[name] = enumerator.value(self._declarations.enumerators, lookup, call)
                 elif variable is not None and variable.initialiser is not None:
                     begin, end = variable.initialiser
                     braced = self._tokens[begin].text == "{"
